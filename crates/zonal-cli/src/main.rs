@@ -35,6 +35,7 @@ mod device;
 mod interrupt;
 mod log;
 mod manual;
+mod metadata;
 mod mounts;
 mod notify;
 mod top;

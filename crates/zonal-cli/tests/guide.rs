@@ -7,12 +7,13 @@ use std::path::Path;
 
 /// Pages below `docs/` whose commands run here. Other tests run pages that need a mount, root or
 /// other programs.
-const PAGES: [&str; 15] = [
+const PAGES: [&str; 16] = [
     "guide/use/devices",
     "guide/use/disks",
     "guide/use/doctor",
     "guide/use/furrow",
     "guide/use/map",
+    "guide/use/metadata-drive",
     "guide/use/smr-disks",
     "guide/use/zonefs",
     "guide/operate/capacity",

@@ -3,7 +3,7 @@
 //!
 //! Run it with `cargo bench -p zonal-eval --bench smr`; words after `--` choose loads by part of
 //! their name, and `--disk NAME` names another preset than `hc620`. Each load runs on a default
-//! mount, which spares the head, and on one with `norotational`.
+//! mount, which spares the head, on one with `norotational`, and on one whose metadata is on an SSD.
 //!
 //! | load | limit |
 //! | --- | --- |
@@ -30,8 +30,10 @@ use std::sync::Arc;
 use bench_support::Report;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use zonal::{Clock, ManualClock};
-use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
+use zonal::{
+    Clock, GeometrySpec, Lba, LbaCount, ManualClock, MemoryDrive, ZoneId, ZoneRuns, ZonedDevice,
+};
+use zonal_fs::furrow::{Drives, Furrow, MkfsOptions, MountOptions, mkfs};
 use zonal_fs::vfs::{
     Caller, FileKind, FileSystem, Ino, Listing, NewInode, SetAttr, SyncKind, WriteFlags,
 };
@@ -55,6 +57,7 @@ const TREE: (u32, u32) = (80_000, 100);
 struct Rig {
     options: MountOptions,
     disk: Arc<SimDisk>,
+    drives: Drives,
     clock: Arc<ManualClock>,
     fs: Furrow,
     ticked_ns: u64,
@@ -68,6 +71,68 @@ type Measure = fn(&Setting, &mut Report);
 struct Setting {
     config: Config,
     options: MountOptions,
+    metadata: Metadata,
+}
+
+/// Where metadata is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Metadata {
+    Disk,
+    Ssd,
+}
+
+/// An SSD in the time of a disk: what a data sheet of a cheap one says.
+struct Ssd {
+    drive: MemoryDrive,
+    clock: Arc<ManualClock>,
+}
+
+impl Ssd {
+    const READ_NS: u64 = 80_000;
+    const WRITE_NS: u64 = 25_000;
+    /// 2 GB a second.
+    const BYTES_PER_NS: u64 = 2;
+
+    /// One with 64 zones like those of `disk`.
+    fn beside(disk: &SimDisk) -> Self {
+        let spec = *disk.geometry().spec();
+        let drive = MemoryDrive::new(GeometrySpec {
+            block_count: LbaCount::new(64 * spec.zone_size.get()),
+            conventional_zones: ZoneRuns::NONE,
+            max_open: None,
+            max_active: None,
+            ..spec
+        });
+        Self { drive: drive.expect("a possible drive"), clock: disk.clock() }
+    }
+
+    fn take(&self, command_ns: u64, bytes: usize) {
+        self.clock.advance_ns(command_ns + bytes as u64 / Self::BYTES_PER_NS);
+    }
+}
+
+impl ZonedDevice for Ssd {
+    zonal::pass_on!(drive: geometry, report, manage);
+
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> zonal::error::Result<()> {
+        self.take(Self::READ_NS, buffer.len());
+        self.drive.read(lba, buffer)
+    }
+
+    fn write(&self, lba: Lba, data: &[u8]) -> zonal::error::Result<()> {
+        self.take(Self::WRITE_NS, data.len());
+        self.drive.write(lba, data)
+    }
+
+    fn append(&self, zone: ZoneId, data: &[u8]) -> zonal::error::Result<Lba> {
+        self.take(Self::WRITE_NS, data.len());
+        self.drive.append(zone, data)
+    }
+
+    fn flush(&self) -> zonal::error::Result<()> {
+        self.take(Self::WRITE_NS, 0);
+        self.drive.flush()
+    }
 }
 
 /// The part of a run that is measured.
@@ -85,9 +150,14 @@ fn main() {
     );
     let preset = Preset::find(&name).expect("a preset");
     let config = Config::parse(preset.text).expect("a right one");
-    let mounts = [("", None), ("-norotational", Some(false))].map(|(name, rotational)| {
+    let mounts = [
+        ("", None, Metadata::Disk),
+        ("-norotational", Some(false), Metadata::Disk),
+        ("-ssd", None, Metadata::Ssd),
+    ];
+    let mounts = mounts.map(|(name, rotational, metadata)| {
         let options = MountOptions { rotational, ..MountOptions::default() };
-        (name, Setting { config: config.clone(), options })
+        (name, Setting { config: config.clone(), options, metadata })
     });
     let loads: [(&str, Measure); 6] = [
         ("smr-writers", writers),
@@ -110,22 +180,24 @@ fn main() {
 }
 
 impl Rig {
-    fn new(Setting { config, options }: &Setting) -> Self {
+    fn new(Setting { config, options, metadata }: &Setting) -> Self {
         let disk = Arc::new(SimDisk::new(config).expect("a possible disk"));
-        let clock = disk.clock();
-        mkfs(disk.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).expect("formatted");
-        let fs = Self::mount(&disk, *options);
-        Self { options: *options, disk, clock, fs, ticked_ns: 0 }
-    }
-
-    fn mount(disk: &Arc<SimDisk>, options: MountOptions) -> Furrow {
-        Furrow::mount(disk.clone(), disk.clock(), options).expect("mounted")
+        let drives = match metadata {
+            Metadata::Disk => disk.clone().into(),
+            Metadata::Ssd => Drives::with_metadata(disk.clone(), Arc::new(Ssd::beside(&disk)))
+                .expect("zones alike"),
+        };
+        let (options, clock) = (*options, disk.clock());
+        mkfs(drives.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).expect("formatted");
+        let fs = Furrow::mount(drives.clone(), disk.clock(), options).expect("mounted");
+        Self { options, disk, drives, clock, fs, ticked_ns: 0 }
     }
 
     /// Mounts again, so that nothing is in memory.
     fn cool(&mut self) {
         self.fs.shutdown().expect("unmounted");
-        self.fs = Self::mount(&self.disk, self.options);
+        let drives = self.drives.clone();
+        self.fs = Furrow::mount(drives, self.clock.clone(), self.options).expect("mounted");
     }
 
     fn create(&self, parent: Ino, name: &str, kind: FileKind) -> Ino {
@@ -225,11 +297,11 @@ fn random(setting: &Setting, report: &mut Report) {
 
 /// The same on a disk of 300 zones of 64 MiB that is filled to 90 %, so that reclaim moves blocks.
 fn reclaim(setting: &Setting, report: &mut Report) {
-    let Setting { mut config, options } = setting.clone();
+    let Setting { mut config, options, metadata } = setting.clone();
     config.zones.size = Size(64 << 20);
     let disk = config.disk.as_mut().expect("a config of a disk");
     (disk.zones, disk.conventional) = (300, 4);
-    let mut rig = Rig::new(&Setting { config, options });
+    let mut rig = Rig::new(&Setting { config, options, metadata });
     let space = rig.fs.statfs().expect("there is some");
     let (files, blocks) = (9, space.blocks / 10);
     let files = fill(&mut rig, files, (blocks * 4096) >> 20);

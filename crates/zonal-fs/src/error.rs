@@ -146,6 +146,12 @@ pub enum FsError {
         /// The difference.
         what: String,
     },
+    /// The metadata drive is missing, or is another one's.
+    #[error("the metadata drive: {why}")]
+    MetadataDrive {
+        /// The reason.
+        why: String,
+    },
     /// The device holds this file system, but in a form that this program cannot use.
     #[error("the {what} on the device cannot be used: {why}")]
     Foreign {
@@ -216,6 +222,7 @@ impl FsError {
             | Self::Unsuitable { .. }
             | Self::Blank { .. }
             | Self::Missing { .. }
+            | Self::MetadataDrive { .. }
             | Self::OtherShape { .. }
             | Self::Foreign { .. } => Errno::INVAL,
             Self::NotPermitted { .. } => Errno::PERM,

@@ -179,8 +179,7 @@ pub(crate) fn wipe(device: &dyn ZonedDevice) -> Result<()> {
     }
     let blocks = geometry.blocks(LOOKED_AT)?.min(geometry.capacity_of(ZoneId::ZERO));
     let bytes = usize::try_from(geometry.bytes(blocks).get()).expect("68 KiB at most");
-    device.write(Lba::ZERO, &vec![0; bytes])?;
-    furrow::forget(device)
+    Ok(device.write(Lba::ZERO, &vec![0; bytes])?)
 }
 
 /// The first bytes of a device; zeroes behind its end, and where the medium fails.

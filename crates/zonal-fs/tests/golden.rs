@@ -26,7 +26,7 @@ use zonal_fs::vfs::{
 };
 
 fn fixture() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/furrow-v7.zns")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/furrow-v8.zns")
 }
 
 fn create(fs: &Furrow, parent: Ino, name: &str, kind: FileKind) -> Ino {
@@ -40,8 +40,8 @@ fn create(fs: &Furrow, parent: Ino, name: &str, kind: FileKind) -> Ino {
 fn fill(fs: &Furrow) {
     let dir = create(fs, Ino::ROOT, "dir", FileKind::Directory);
     let file = create(fs, dir, "file", FileKind::Regular);
-    fs.write(file, 0, b"what was written in version 7", WriteFlags::empty()).unwrap();
-    let value = (&b"user.origin"[..], &b"furrow 7"[..]);
+    fs.write(file, 0, b"what was written in version 8", WriteFlags::empty()).unwrap();
+    let value = (&b"user.origin"[..], &b"furrow 8"[..]);
     fs.setxattr(&Caller::ROOT, file, value.0, value.1, XattrMode::Any).unwrap();
     create(fs, Ino::ROOT, "link", FileKind::Symlink);
     create(fs, Ino::ROOT, "fifo", FileKind::Fifo);
@@ -125,7 +125,7 @@ fn fixture_make() {
     };
     let clock = Arc::new(ManualClock::new(1_700_000_000_000_000_000));
     let label = "golden".to_owned();
-    let options = MkfsOptions { label, uuid: *b"golden furrow 7 ", ..MkfsOptions::default() };
+    let options = MkfsOptions { label, uuid: *b"golden furrow 8 ", ..MkfsOptions::default() };
     mkfs(open(), &*clock, &options, &mut |_| ()).unwrap();
     let fs = Furrow::mount(open(), clock.clone(), MountOptions::default()).unwrap();
     fill(&fs);
@@ -180,7 +180,7 @@ fn sorted(value: Value) -> Value {
 }
 
 #[test]
-fn version_7_is_clean_and_dump_unchanged() {
+fn version_8_is_clean_and_dump_unchanged() {
     let report = check(open(), DataCheck::Read, &mut |_| ()).unwrap();
     assert!(report.is_clean(), "{report:?}");
     let mut text = String::new();
@@ -192,21 +192,21 @@ fn version_7_is_clean_and_dump_unchanged() {
 }
 
 #[test]
-fn version_7_is_read_without_write() {
+fn version_8_is_read_without_write() {
     let clock = Arc::new(ManualClock::new(0));
     let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
     let fs = Furrow::mount(open(), clock, options).unwrap();
     let name = fs.lookup(Ino::ROOT, b"second name").unwrap();
     let mut buffer = [0; 64];
     let len = fs.read(name.ino, 0, &mut buffer).unwrap();
-    assert_eq!(&buffer[..len], b"what was written in version 7");
-    assert_eq!(fs.getxattr(name.ino, b"user.origin").unwrap(), b"furrow 7");
+    assert_eq!(&buffer[..len], b"what was written in version 8");
+    assert_eq!(fs.getxattr(name.ino, b"user.origin").unwrap(), b"furrow 8");
     assert!(fs.lookup(Ino::ROOT, b"fifo").is_err());
     let sparse = fs.lookup(Ino::ROOT, b"sparse").unwrap();
     assert_eq!(sparse.size, 170_000);
     let mut shared = [0; 29];
     fs.read(sparse.ino, 65_536, &mut shared).unwrap();
-    assert_eq!(&shared, b"what was written in version 7");
+    assert_eq!(&shared, b"what was written in version 8");
     let moved = fs.lookup(Ino::ROOT, b"moved").unwrap().ino;
     for block in (0..48).map(|number| number * 3) {
         let mut found = [99; 4096];
@@ -240,21 +240,20 @@ fn of_another_version(version: u16, conventional: u32, zones: [(u32, u32); 4]) -
     drive
 }
 
-/// Superblocks are in the same zones in all versions, with the version in bytes 12 and 13. Only
-/// version 5 had them in conventional zones where there were eight or more.
+/// Superblocks are in the same zones in all versions, with the version in bytes 12 and 13.
 #[test]
 fn version_other_is_named_and_refused() {
     for (version, conventional, zones) in [
         (4, 1, [(1, 1), (2, 2), (11, 11), (12, 12)]),
         (5, 1, [(1, 1), (2, 2), (11, 11), (12, 12)]),
-        (5, 10, [(1, 0), (2, 1), (11, 5), (12, 6)]),
         (6, 1, [(1, 1), (2, 2), (11, 11), (12, 12)]),
+        (7, 1, [(1, 1), (2, 2), (11, 11), (12, 12)]),
     ] {
         let drive: Arc<dyn ZonedDevice> =
             Arc::new(of_another_version(version, conventional, zones));
         let clock = Arc::new(ManualClock::new(0));
         let mount = || Furrow::mount(drive.clone(), clock.clone(), MountOptions::default());
-        let named = format!("Furrow of version {version}; this program knows 7");
+        let named = format!("Furrow of version {version}; this program knows 8");
         let why = mount().map(drop).unwrap_err().to_string();
         assert!(why.contains(&named), "{why}");
         let why = check(drive.clone(), DataCheck::Read, &mut |_| ()).unwrap_err().to_string();

@@ -288,7 +288,7 @@ mod tests {
         NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
 
     fn mount(device: &Arc<Panicky>) -> Guarded {
-        let (drive, clock) = (Arc::clone(device) as _, Arc::clone(device) as _);
+        let (drive, clock) = (Arc::clone(device), Arc::clone(device) as _);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         Guarded::new(Arc::new(fs), None)
     }
@@ -297,7 +297,7 @@ mod tests {
     fn begun() -> (Arc<Panicky>, Guarded, [Ino; 2]) {
         let device = Panicky::new();
         let options = MkfsOptions::default();
-        furrow::mkfs(Arc::clone(&device) as _, &*device, &options, &mut |_| ()).unwrap();
+        furrow::mkfs(Arc::clone(&device), &*device, &options, &mut |_| ()).unwrap();
         let fs = mount(&device);
         let inodes = [b"synced", b"recent"].map(|name| {
             let ino = fs.create(&Caller::ROOT, Ino::ROOT, name, &NEW).unwrap().ino;

@@ -145,6 +145,8 @@ pub struct MountConfig {
     pub async_direct: AsyncDirect,
     /// How requests come from the kernel.
     pub transport: TransportChoice,
+    /// The metadata drive of a Furrow, or `missing`; `None`: the one with its UUID, if it has one.
+    pub metadata: Option<String>,
     /// Address of the metrics server for Prometheus; `None` for no server.
     pub metrics: Option<SocketAddr>,
     /// Serving threads, and thereby the largest queue depth of the device. `None`: enough for a
@@ -168,6 +170,7 @@ impl MountConfig {
             direct_writes: DirectWrites::default(),
             async_direct: AsyncDirect::default(),
             transport: TransportChoice::default(),
+            metadata: None,
             metrics: None,
             threads: None,
         }
@@ -261,6 +264,9 @@ impl MountConfig {
             }
             other if other.starts_with(METRICS) => {
                 self.metrics = Some(metrics_address(other)?);
+            }
+            other if other.starts_with(METADATA) => {
+                self.metadata = Some(other[METADATA.len()..].to_owned());
             }
             other if other.starts_with(THREADS) => self.threads = Some(threads(other)?),
             other if is_for_mount(other) => {}
@@ -395,9 +401,14 @@ impl Options {
         let words = words.into_iter().filter(|(holds, _)| *holds).map(|(_, word)| word.to_owned());
         let threads = mount.threads.map(|threads| format!("{THREADS}{threads}"));
         let metrics = mount.metrics.map(|address| format!("{METRICS}{address}"));
-        words.chain(threads).chain(metrics).chain(self.kind.unshown()).collect()
+        let metadata = mount.metadata.as_ref().map(|drive| format!("{METADATA}{drive}"));
+        let words = words.chain(threads).chain(metrics).chain(metadata);
+        words.chain(self.kind.unshown()).collect()
     }
 }
+
+/// The option that names the metadata drive.
+const METADATA: &str = "metadata=";
 
 /// The option that names an address.
 const METRICS: &str = "metrics=";

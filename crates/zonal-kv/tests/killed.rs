@@ -295,7 +295,7 @@ fn notes_of_old_file_system_are_not_applied_to_new() {
     // With the same UUID, and a file with the same number.
     let drive = Arc::new(FileDrive::open(place.drive(), OpenMode::ReadWrite).unwrap());
     let options = MkfsOptions { uuid: [7; 16], overwrite: Force, ..MkfsOptions::default() };
-    furrow::mkfs(Arc::clone(&drive) as _, &SystemClock::new(), &options, &mut |_| ()).unwrap();
+    furrow::mkfs(Arc::clone(&drive), &SystemClock::new(), &options, &mut |_| ()).unwrap();
     let clock = Arc::new(NoTime(SystemClock::new()));
     let volume = Volume::mount(drive, clock, &VolumeOptions::default()).unwrap();
     for name in ["/log", "/b", "/c"] {

@@ -72,7 +72,7 @@ pub(crate) fn run(replay: &Replay<'_>, set_up: SetUp, superblocks: f64) -> Resul
             let drive = Arc::new(SimSsd::new(&config)?);
             let clock = drive.clock();
             let options = furrow::MkfsOptions::default();
-            furrow::mkfs(Arc::clone(&drive) as _, &*clock, &options, &mut |_| ())?;
+            furrow::mkfs(Arc::clone(&drive), &*clock, &options, &mut |_| ())?;
             let queue = Arc::new(Queued::new(drive));
             let fs = Furrow::mount(queue.clone(), clock, furrow::MountOptions::default())?;
             replay.run(&mut OnZones::new(fs, queue, Hints::Taken))

@@ -131,7 +131,7 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
         let place = tempfile::tempdir().unwrap();
         copy_folder(&root.join("docs"), place.path(), 0o644).unwrap();
-        for file in ["grafana.json", "guide/start/install.md", "format/furrow-v7.md"] {
+        for file in ["grafana.json", "guide/start/install.md", "format/furrow-v8.md"] {
             let mode = place.path().join(file).metadata().unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o644, "{file}");
         }

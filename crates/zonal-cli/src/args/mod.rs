@@ -409,6 +409,9 @@ pub(crate) struct Mkfs {
     /// Overwrite the contents of the device
     #[arg(short, long)]
     pub(crate) force: bool,
+    /// Drive for the metadata, such as an SSD: DEVICE gets the data, and a second copy of the metadata
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) metadata: Option<String>,
     /// Only print how mkfs would divide the zones
     #[arg(long, conflicts_with = "force")]
     pub(crate) dry_run: bool,

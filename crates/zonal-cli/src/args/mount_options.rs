@@ -154,6 +154,8 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         .by_default("256MiB"),
     of(Of::Furrow, "max_open_zones=", "N", "Limit of zones that data is written to at once")
         .by_default("by drive"),
+    of(Of::Furrow, "metadata=", "DEVICE", "The metadata drive; `missing` with ro where it is lost")
+        .by_default("by UUID"),
     of(Of::Furrow, "rotational", "", "Spare the head of a disk: write in long runs")
         .by_default("by drive"),
     of(Of::Furrow, "norotational", "", "Write as to flash, where a jump costs nothing"),

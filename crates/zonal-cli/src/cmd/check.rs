@@ -5,7 +5,6 @@
 //! 16 wrong usage. Nothing is ever written.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use schemars::JsonSchema;
@@ -13,7 +12,8 @@ use serde::Serialize;
 use zonal_fs::furrow::{self, CheckOptions, CheckReport, DataCheck};
 
 use crate::args::{Check, Global};
-use crate::device::{self, OpenMode};
+use crate::device::OpenMode;
+use crate::metadata;
 use crate::output::{count, json, progress};
 
 /// fsck's "errors left uncorrected".
@@ -77,12 +77,12 @@ struct Loss<'a> {
 
 /// Checks the file system and prints the report.
 pub(crate) fn run(global: &Global, args: &Check) -> Result<ExitCode> {
-    let device = device::open(&args.device, OpenMode::ReadLocked)?;
+    let drives = metadata::open(&args.device, OpenMode::ReadLocked)?;
     let data = if args.data { DataCheck::Read } else { DataCheck::Skip };
     let options = CheckOptions { data, memory: args.memory.get() };
     let bar = progress::bar(0, progress::Unit::Share, "checking");
     let mut phase = None;
-    let report = furrow::check(Arc::clone(&device), options, &mut |progress| {
+    let report = furrow::check(drives, options, &mut |progress| {
         if phase.replace(progress.phase) != Some(progress.phase) {
             bar.reset();
             bar.set_message(progress.phase.name());

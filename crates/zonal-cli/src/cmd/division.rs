@@ -1,5 +1,7 @@
 //! How a Furrow file system divides the zones of its drive, as text and as JSON.
 
+use std::fmt::Write as _;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 use zonal_fs::furrow::Division;
@@ -26,12 +28,16 @@ pub(crate) struct Divided {
     table_now_bytes: u64,
     /// Bytes of the files' share that they use now.
     used_bytes: u64,
+    /// Bytes of the metadata drive, if there is one.
+    metadata_drive_bytes: Option<u64>,
+    /// Bytes that the first copies of all metadata need there once files have all of their share.
+    metadata_wanted_bytes: Option<u64>,
 }
 
 impl From<Division> for Divided {
     fn from(division: Division) -> Self {
         let Division { drive, failed, superblocks, journal, table, spare, .. } = division;
-        let Division { reclaim, fragments, files, table_now, used, .. } = division;
+        let Division { reclaim, fragments, files, table_now, used, metadata, .. } = division;
         let of_drive = [
             ("files", files),
             ("superblocks", superblocks),
@@ -48,7 +54,13 @@ impl From<Division> for Divided {
             Share { what, bytes, percent: (percent * 10.0).round() / 10.0 }
         };
         let shares = of_drive.into_iter().map(share).collect();
-        Self { shares, table_now_bytes: table_now, used_bytes: used }
+        Self {
+            shares,
+            table_now_bytes: table_now,
+            used_bytes: used,
+            metadata_drive_bytes: metadata.map(|metadata| metadata.drive),
+            metadata_wanted_bytes: metadata.map(|metadata| metadata.wanted),
+        }
     }
 }
 
@@ -65,6 +77,16 @@ impl Divided {
             };
             lines.row(vec![(*what).into(), size(*bytes), format!("{percent:.1}"), now]);
         }
-        lines.text()
+        let mut text = lines.text();
+        if let (Some(drive), Some(wanted)) = (self.metadata_drive_bytes, self.metadata_wanted_bytes)
+        {
+            let rest = if drive < wanted { ", and takes the rest itself" } else { "" };
+            let (drive, wanted) = (size(drive), size(wanted));
+            let _ = writeln!(
+                text,
+                "metadata drive: {drive}; full of small files, the drive needs {wanted} there{rest}"
+            );
+        }
+        text
     }
 }

@@ -13,6 +13,7 @@ use zonal_linux::scsi::zones::{Realm, ZoneDomain, ZoneType};
 use super::division::Divided;
 use crate::args::{Global, Info};
 use crate::device::{self, OpenMode, Stack};
+use crate::metadata;
 use crate::output::{count, json, size, table};
 
 /// A device, and its content.
@@ -92,24 +93,26 @@ pub(crate) struct Report {
 
 /// Prints the report.
 pub(crate) fn run(global: &Global, args: &Info) -> Result<()> {
-    let Stack { device, files, .. } = device::open_stack(&args.device, OpenMode::ReadOnly)?;
-    let zones = device::report(&*device)?;
-    let mut report = Report::new(&args.device, &*device, &zones);
+    let stack = device::open_stack(&args.device, OpenMode::ReadOnly)?;
+    let Stack { device, files, .. } = &stack;
+    let zones = device::report(&**device)?;
+    let mut report = Report::new(&args.device, &**device, &zones);
     // A stack over several drives has no facts in common.
-    if let [file] = &*files {
+    if let [file] = &**files {
         match zonal_linux::facts(file) {
             Ok(facts) => report.add(facts.unwrap_or_default()),
             Err(error) => tracing::debug!(%error, "the drive does not say more of itself"),
         }
     }
-    let found = signature::find(&*device).context("identifying what the device holds")?;
+    let found = signature::find(&**device).context("identifying what the device holds")?;
     if let Some(found) = found {
         report.holds = Some(found.kind.name());
         report.label = found.label;
         // `zonal check` reports why a file system cannot be read.
         let is_furrow = found.kind == signature::Content::Furrow;
-        let division = is_furrow.then(|| furrow::division(device.clone()).ok());
-        report.division = division.flatten().map(Divided::from);
+        let drives = is_furrow.then(|| metadata::drives(&stack, OpenMode::ReadOnly, None).ok());
+        let division = drives.flatten().and_then(|opened| furrow::division(opened.drives).ok());
+        report.division = division.map(Divided::from);
     }
     if global.json {
         return json::document(&report);

@@ -4,11 +4,12 @@ use anyhow::{Context, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
 use zonal::SystemClock;
-use zonal_fs::furrow::{self, MkfsOptions, Overwrite, Owner};
+use zonal_fs::furrow::{self, Drives, MkfsOptions, Overwrite, Owner};
 
 use super::division::Divided;
 use crate::args::{Global, Mkfs};
 use crate::device::{self, OpenMode};
+use crate::metadata;
 use crate::output::{count, json, progress, size};
 
 /// The output: a new file system, or with `--dry-run` its plan.
@@ -52,7 +53,7 @@ pub(crate) fn run(global: &Global, args: &Mkfs) -> Result<()> {
     if args.dry_run {
         return plan(global, args);
     }
-    let device = device::open(&args.device, OpenMode::ReadWrite)?;
+    let drives = drives(args, OpenMode::ReadWrite)?;
     let uuid = args.uuid.unwrap_or_else(uuid::Uuid::new_v4);
     let options = MkfsOptions {
         label: args.label.clone(),
@@ -60,10 +61,10 @@ pub(crate) fn run(global: &Global, args: &Mkfs) -> Result<()> {
         reserve_percent: args.reserve.into(),
         overwrite: if args.force { Overwrite::Force } else { Overwrite::Refuse },
         owner: user(),
+        metadata: args.metadata.as_deref().map(metadata::absolute).unwrap_or_default(),
     };
-    let zones = u64::from(device.geometry().zone_count());
-    let bar = progress::bar(zones, progress::Unit::Zones, "resetting zones");
-    let made = furrow::mkfs(device, &SystemClock::new(), &options, &mut |progress| {
+    let bar = progress::bar(0, progress::Unit::Zones, "resetting zones");
+    let made = furrow::mkfs(drives, &SystemClock::new(), &options, &mut |progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);
         tracing::debug!(done = progress.done, of = progress.total, "zones reset");
@@ -95,10 +96,20 @@ pub(crate) fn run(global: &Global, args: &Mkfs) -> Result<()> {
     Ok(())
 }
 
+/// The drives of the new file system.
+fn drives(args: &Mkfs, mode: OpenMode) -> Result<Drives> {
+    let data = device::open(&args.device, mode)?;
+    let Some(name) = &args.metadata else { return Ok(data.into()) };
+    let metadata = match mode {
+        OpenMode::ReadWrite => metadata::open_new(name, data.geometry(), args.force)?,
+        OpenMode::ReadOnly | OpenMode::ReadLocked => device::open(name, mode)?,
+    };
+    Drives::with_metadata(data, metadata).with_context(|| format!("metadata on {name}"))
+}
+
 /// Prints how the zones would be divided.
 fn plan(global: &Global, args: &Mkfs) -> Result<()> {
-    let device = device::open(&args.device, OpenMode::ReadOnly)?;
-    let division = furrow::plan(&*device, args.reserve.into())
+    let division = furrow::plan(drives(args, OpenMode::ReadOnly)?, args.reserve.into())
         .with_context(|| format!("cannot make a file system on {}", args.device))?;
     let shares = Divided::from(division);
     if global.json {

@@ -96,11 +96,13 @@ mod zones;
 
 use std::sync::Arc;
 
-use zonal::{ByteCount, Clock, ZonedDevice};
+use zonal::{ByteCount, Clock};
 
+pub use self::drive::drives::Drives;
 pub use self::drive::layout;
+pub(crate) use self::drive::part::label_of;
+pub use self::drive::part::{Part, PartKind, part_of};
 pub use self::invariant::{INVARIANTS, Invariant, Problem};
-pub(crate) use self::log::superblock_log::{forget, label_of};
 #[doc(hidden)]
 pub use self::options::Eviction;
 use self::options::Seeks;
@@ -197,15 +199,25 @@ pub struct Furrow {
 }
 
 impl Furrow {
-    /// Mounts a device. Replays the journal and, unless read-only, gives it a clean end.
+    /// Mounts the file system of one drive, or of [two](Drives). Replays the journal and, unless
+    /// read-only, gives it a clean end.
     pub fn mount(
-        device: Arc<dyn ZonedDevice>,
+        drives: impl Into<Drives>,
         clock: Arc<dyn Clock>,
         options: MountOptions,
     ) -> Result<Self> {
-        let mut layout = Layout::new(device.geometry())?;
-        layout.limit(&options, options.seeks(&*device));
-        let drive = Arc::new(Drive::new(device, layout).planted(options.planted));
+        Self::mount_drives(&drives.into(), clock, options)
+    }
+
+    fn mount_drives(drives: &Drives, clock: Arc<dyn Clock>, options: MountOptions) -> Result<Self> {
+        if drives.lacks_metadata() && options.access == Access::ReadWrite {
+            let why = "it is missing: without it, mount for reading only".into();
+            return Err(FsError::MetadataDrive { why });
+        }
+        let mut layout = Layout::new(drives)?;
+        layout.limit(&options, options.seeks(&**drives.device()));
+        let drive = Drive::new(Arc::clone(drives.device()), &layout).planted(options.planted);
+        let drive = Arc::new(drive);
         let mut problems = Problems::default();
         let mut loaded = recovery::read_base(&drive, options.planted, &mut problems)?;
         refuse_broken(&problems, &loaded.table.view, options.access)?;
@@ -262,7 +274,7 @@ impl Furrow {
         state.rows.remaps.restore(&view, budget.moved);
         let reserve = loaded.superblock.reserve_percent.get();
         let usable = state.zones.usable();
-        let space = Space::new(drive.layout, Arc::clone(&view), usable, reserve, planted);
+        let space = Space::new(&drive.layout, Arc::clone(&view), usable, reserve, planted);
         let (uuid, held_max) = (loaded.superblock.uuid, budget.held);
         let parts = TreeParts { state, drive, view, space, held_max, uuid, access };
         let tree = Arc::new(Tree::new(parts));

@@ -100,7 +100,7 @@ pub(super) enum Allowance {
 impl Space {
     /// For a drive with `usable` blocks in its zones.
     pub(super) fn new(
-        layout: Layout,
+        layout: &Layout,
         view: Arc<View>,
         usable: u64,
         reserve_percent: u32,
@@ -109,7 +109,7 @@ impl Space {
         let rows = RowBytes::default();
         let files = layout.user_blocks(usable, reserve_percent, rows);
         let rows_planned = rows.bytes_at_most(files);
-        let pair_room = PairRoom::default();
+        let (pair_room, layout) = (PairRoom::default(), *layout);
         Self { layout, view, planted, pair_room, reserve_percent, rows_planned }
     }
 
@@ -219,7 +219,8 @@ impl Space {
 
     fn low_mark_with(&self, state: &State, meta_zones: u64) -> u64 {
         let (blocks, zone_blocks) = (state.zones.usable(), u64::from(self.layout.zone_blocks));
-        let spare = blocks.saturating_sub(state.rows.totals.live() + meta_zones * zone_blocks);
+        let metadata = self.layout.on_data_drive(meta_zones) * zone_blocks;
+        let spare = blocks.saturating_sub(state.rows.totals.live() + metadata);
         pace::low_mark(Usable { blocks, spare, zone_blocks }, self.layout.open_zones)
     }
 
@@ -298,7 +299,7 @@ fn room_to_borrow(state: &State, urgency: Urgency) -> u64 {
 
 /// Blocks of free zones beyond `kept` zones that metadata could take.
 fn free_blocks_beyond(zones: &Zones, kept: usize) -> u64 {
-    let kept = zones.free_for_metadata().min(kept) as u64;
+    let kept = zones.kept_beside(kept) as u64;
     zones.free_blocks() - kept * u64::from(zones.zone_blocks())
 }
 

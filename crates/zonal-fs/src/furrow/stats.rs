@@ -64,6 +64,8 @@ pub struct Stats {
     pub zones_metadata: u64,
     /// Zones that can no longer be written.
     pub zones_failed: u64,
+    /// The metadata drive, if there is one. Its zones are counted above, too.
+    pub metadata_drive: Option<MetadataDrive>,
     /// Zones with data that the device refused to read when reclaim last tried, or of which no row
     /// names the owners.
     pub zones_unread: u64,
@@ -72,6 +74,15 @@ pub struct Stats {
     /// Deleted, truncated or discarded parts of files whose blocks are not free yet because the
     /// device refused to read metadata when that was last tried.
     pub removals_owed: u64,
+}
+
+/// Zones of a metadata drive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MetadataDrive {
+    /// All of them.
+    pub zones: u64,
+    /// Empty ones. If there is none, the drive for data takes both copies of new metadata.
+    pub zones_free: u64,
 }
 
 /// A mount at one moment. Blocks are of [`block_bytes`](Self::block_bytes), which is 4 KiB.

@@ -53,7 +53,7 @@ pub(crate) type Violation = String;
 /// A cut that tears no block leaves a drive on which a check before the next mount finds no
 /// problem.
 fn is_clean_as_it_is(image: &Image) -> Result<(), Violation> {
-    let drive = Arc::new(image.power_on());
+    let drive = drives::of(Arc::new(image.power_on()));
     let report = check(drive, DataCheck::Read, &mut |_| ())
         .map_err(|error| format!("it cannot be checked before it is mounted: {error}"))?;
     if report.problems.is_empty() {
@@ -220,7 +220,7 @@ impl Checker {
 
     fn mount(&self, drive: Arc<dyn ZonedDevice>) -> Result<Furrow, Violation> {
         let options = MountOptions { planted: self.planted.into(), ..self.options };
-        Furrow::mount(drive, self.clock.clone(), options)
+        Furrow::mount(drives::of(drive), self.clock.clone(), options)
             .map_err(|error| format!("does not mount: {error}"))
     }
 
@@ -233,14 +233,14 @@ impl Checker {
             return Err(format!("{inodes} inodes, of which {} have names", found.inode_count()));
         }
         drop(fs);
-        let mut problems = drives::problems(drive.clone());
+        let mut problems = drives::problems(drives::of(drive.clone()));
         if matches!(&problems[..], [orphans] if orphans.ends_with("orphans")) {
             // Deleted files with much in them are removed in steps after the mount.
             let fs = self.mount(drive.clone())?;
             truncate_rest(&fs)
                 .and_then(|()| fs.sync())
                 .map_err(|error| format!("truncating: {error}"))?;
-            problems = drives::problems(drive);
+            problems = drives::problems(drives::of(drive));
         }
         if problems.is_empty() { Ok(found) } else { Err(format!("not clean: {problems:#?}")) }
     }
@@ -302,7 +302,7 @@ impl Checker {
             return Err(format!("space is lost: {free:?}, then {again:?}"));
         }
         fs.shutdown().map_err(failed("unmounting"))?;
-        let problems = drives::problems(drive);
+        let problems = drives::problems(drives::of(drive));
         if problems.is_empty() {
             Ok(())
         } else {

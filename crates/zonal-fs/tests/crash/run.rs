@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zonal::image::Image;
 use zonal::layer::record::{Outage, Recorder, Recording, Step};
-use zonal::{LbaCount, ZoneId, ZonedDevice};
+use zonal::{LbaCount, ZoneId};
 use zonal_fs::furrow::{Furrow, MountOptions, PlantedBug};
 use zonal_fs::tree::{Snapshot, Tree, snapshot};
 use zonal_fs::vfs::{FileSystem, WriteFlags};
@@ -63,9 +63,10 @@ impl Start {
         let clock = Arc::new(StepClock::default());
         let empty = Image::empty(&shape.geometry());
         let recorder = Arc::new(Recorder::new(empty));
-        drives::format(recorder.clone(), &*clock);
+        drives::format(drives::of(recorder.clone()), &*clock);
         let tree = Tree::new(clock.clone());
-        let fs = Furrow::mount(recorder.clone(), clock.clone(), MountOptions::default());
+        let fs =
+            Furrow::mount(drives::of(recorder.clone()), clock.clone(), MountOptions::default());
         let fs = fs.expect("what was just formatted can be mounted");
         if ballast > 0 {
             drives::fill(&fs, ballast).expect("the ballast fits");
@@ -106,7 +107,7 @@ impl Start {
         let clock = Arc::clone(&self.clock);
         clock.set(self.now_ns);
         let options = MountOptions { planted: planted.into(), ..self.options };
-        let fs = Furrow::mount(recorder.clone(), clock.clone(), options);
+        let fs = Furrow::mount(drives::of(recorder.clone()), clock.clone(), options);
         let fs = fs.expect("a clean drive can be mounted");
         let mut work = Workload::new(fs, self.tree.clone(), recorder, clock, self.now_ns);
         work.options = options;
@@ -223,8 +224,7 @@ impl Workload {
 
     fn remount(&mut self) {
         self.furrow.fs.shutdown().expect("a healthy drive unmounts cleanly");
-        let device: Arc<dyn ZonedDevice> = self.recorder.clone();
-        let fs = Furrow::mount(device, self.clock.clone(), self.options);
+        let fs = Furrow::mount(drives::of(self.recorder.clone()), self.clock.clone(), self.options);
         self.furrow = Session::new(Arc::new(fs.expect("a clean drive can be mounted")));
     }
 

@@ -140,7 +140,7 @@ impl<W: Way> Subject<W> {
         clock: &Arc<StepClock>,
         options: MountOptions,
     ) -> Session<dyn FileSystem> {
-        let fs = Furrow::mount(drive.clone(), clock.clone(), options);
+        let fs = Furrow::mount(drives::of(drive.clone()), clock.clone(), options);
         Session::new(W::over(fs.expect("what was unmounted cleanly can be mounted")))
     }
 
@@ -152,7 +152,7 @@ impl<W: Way> Subject<W> {
     }
 
     fn assert_clean(&self) {
-        let problems = drives::problems(self.drive.clone());
+        let problems = drives::problems(drives::of(self.drive.clone()));
         assert!(problems.is_empty(), "after a clean unmount: {problems:#?}");
     }
 }
@@ -166,7 +166,7 @@ impl<W: Way> StateMachineTest for Comparison<W> {
     fn init_test(model: &Model) -> Subject<W> {
         let clock = Arc::new(StepClock::default());
         let drive = Arc::new(Image::empty(&model.shape.geometry()).power_on());
-        drives::format(drive.clone(), &*clock);
+        drives::format(drives::of(drive.clone()), &*clock);
         let options = model.options;
         let session = Subject::<W>::mount(&drive, &clock, options);
         drives::fill(&*session.fs, model.ballast).expect("the ballast fits");

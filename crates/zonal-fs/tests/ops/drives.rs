@@ -8,7 +8,9 @@ use zonal::{
     BlockSize, Clock, Geometry, GeometrySpec, LbaCount, ZoneKind, ZoneRun, ZoneRuns, ZonedDevice,
 };
 use zonal_fs::furrow::sample::shape;
-use zonal_fs::furrow::{CheckOptions, DataCheck, Furrow, MkfsOptions, MountOptions, check, mkfs};
+use zonal_fs::furrow::{
+    CheckOptions, DataCheck, Drives, Furrow, MkfsOptions, MountOptions, check, mkfs,
+};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, Result, WriteFlags};
 
 /// A drive's shape by name.
@@ -49,6 +51,30 @@ pub(crate) const CONVENTIONAL: Shape = Shape {
     },
 };
 
+/// Two drives, of which the second one has metadata. In memory they are one drive, so that a power
+/// cut takes what it likes from the cache of each.
+pub(crate) const METADATA: Shape = Shape {
+    name: "a drive for metadata",
+    spec: GeometrySpec {
+        block_count: LbaCount::new((METADATA_DATA_ZONES as u64 + 9) * 64),
+        max_open: None,
+        max_active: None,
+        ..SMALL.spec
+    },
+};
+
+/// Zones of its data drive.
+const METADATA_DATA_ZONES: u32 = 22;
+
+/// The drives that a device stands for: two if its shape is that of [`METADATA`].
+pub(crate) fn of(device: Arc<dyn ZonedDevice>) -> Drives {
+    if *device.geometry().spec() == METADATA.spec {
+        Drives::split(device, METADATA_DATA_ZONES)
+    } else {
+        device.into()
+    }
+}
+
 /// Sequential write preferred zones, which have no limits.
 #[allow(dead_code, reason = "each test uses a part of it")]
 pub(crate) const PREFERRED: Shape = Shape {
@@ -62,7 +88,7 @@ pub(crate) const PREFERRED: Shape = Shape {
 };
 
 /// The shapes that the model test and the random crash test go through.
-pub(crate) const SHAPES: [Shape; 8] = [
+pub(crate) const SHAPES: [Shape; 9] = [
     SMALL,
     Shape {
         name: "zone size not a power of two, capacity smaller still",
@@ -122,6 +148,7 @@ pub(crate) const SHAPES: [Shape; 8] = [
             max_append: LbaCount::new(256),
         },
     },
+    METADATA,
 ];
 
 /// A clock that moves only between operations, so that two file systems that do the same operation
@@ -156,23 +183,23 @@ impl Shape {
     pub(crate) fn ballast_max(&self) -> u64 {
         let clock = StepClock::default();
         let drive = Arc::new(Image::empty(&self.geometry()).power_on());
-        format(drive.clone(), &clock);
-        let fs = Furrow::mount(drive, Arc::new(clock), MountOptions::default());
+        format(of(drive.clone()), &clock);
+        let fs = Furrow::mount(of(drive), Arc::new(clock), MountOptions::default());
         let space = fs.and_then(|fs| fs.statfs()).expect("a new file system tells its size");
         space.blocks_free.saturating_sub(300)
     }
 }
 
 /// Makes a file system.
-pub(crate) fn format(drive: Arc<dyn ZonedDevice>, clock: &dyn Clock) {
-    mkfs(drive, clock, &MkfsOptions::default(), &mut |_| ()).expect("the shapes can be formatted");
+pub(crate) fn format(drives: impl Into<Drives>, clock: &dyn Clock) {
+    mkfs(drives, clock, &MkfsOptions::default(), &mut |_| ()).expect("the shapes can be formatted");
 }
 
 /// Problems of the file system on a drive, in words. After a mount there are no orphans.
-pub(crate) fn problems(drive: Arc<dyn ZonedDevice>) -> Vec<String> {
+pub(crate) fn problems(drives: impl Into<Drives>) -> Vec<String> {
     // With memory for a few zones at a time, as on a drive that is much larger.
     let options = CheckOptions { data: DataCheck::Read, memory: 4 << 10 };
-    let report = match check(drive, options, &mut |_| ()) {
+    let report = match check(drives, options, &mut |_| ()) {
         Ok(report) => report,
         Err(error) => return vec![error.to_string()],
     };

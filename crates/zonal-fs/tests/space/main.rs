@@ -16,6 +16,7 @@ mod full;
 mod gate;
 mod growth;
 mod host;
+mod metadata;
 mod pace;
 mod placement;
 mod refused;

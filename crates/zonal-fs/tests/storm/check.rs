@@ -11,7 +11,7 @@ use zonal_fs::furrow::{Furrow, MountOptions};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
 use crate::model::{ROOT, State};
-use crate::ops::drives::{StepClock, problems};
+use crate::ops::drives::{self, StepClock, problems};
 use crate::world::{below, delete_all, read_state, read_state_with};
 
 /// Counts.
@@ -69,7 +69,7 @@ impl Checker {
     }
 
     fn mount(&self, drive: Arc<dyn ZonedDevice>) -> Result<Furrow, String> {
-        Furrow::mount(drive, self.clock.clone(), self.options)
+        Furrow::mount(drives::of(drive), self.clock.clone(), self.options)
             .map_err(|error| format!("does not mount: {error}"))
     }
 
@@ -88,7 +88,7 @@ impl Checker {
         legal(&found)?;
         drop(fs);
         let after_mount = recorder.len();
-        let problems = problems(recorder.clone());
+        let problems = problems(drives::of(recorder.clone()));
         if !problems.is_empty() && !is_orphans(&problems) {
             return Err(format!("not clean: {problems:#?}"));
         }
@@ -207,7 +207,7 @@ impl Checker {
         fs.write(file.ino, 0, &data, WriteFlags::empty()).map_err(failed("writing"))?;
         fs.shutdown().map_err(failed("unmounting"))?;
         drop(fs);
-        let problems = problems(drive.clone());
+        let problems = problems(drives::of(drive.clone()));
         if !problems.is_empty() && report == Report::Clean {
             return Err(format!("not clean after use: {problems:#?}"));
         }

@@ -59,7 +59,7 @@ impl Round {
         let geometry = Geometry::new(setting.spec).map_err(|error| error.to_string())?;
         let clock = Arc::new(StepClock::default());
         let recorder = Arc::new(Recorder::new(Image::empty(&geometry)));
-        drives::format(recorder.clone(), &*clock);
+        drives::format(drives::of(recorder.clone()), &*clock);
         let recording = recorder.recording();
         let mut outage = Outage::at_start(&recording);
         while outage.step() {}
@@ -108,7 +108,7 @@ impl Round {
     fn mount(&self, when: &str) -> Result<Arc<Furrow>, String> {
         let (drive, clock) = (self.world.drive.clone(), self.world.clock.clone());
         let options = self.setting.options;
-        let fs = alone(move || Furrow::mount(drive, clock, options))?;
+        let fs = alone(move || Furrow::mount(drives::of(drive), clock, options))?;
         let fs = fs.map_err(|error| format!("mounting {when}: {error}"))?;
         if self.setting.has_worker {
             fs.on_work(Arc::new(|| ()));

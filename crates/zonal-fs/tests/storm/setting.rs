@@ -11,6 +11,7 @@ use zonal_fs::furrow::{AtimePolicy, Eviction, MountOptions, PlantedBug};
 use crate::choice::{Profile, Taste};
 use crate::drive::{Fault, Plan};
 use crate::node::mix;
+use crate::ops::drives::METADATA;
 use crate::scheduler::Stays;
 use crate::world::below;
 
@@ -86,6 +87,7 @@ impl Picker {
                 let conventional = u64::from(spec.conventional_zones.zone_count());
                 spec.block_count = LbaCount::new((zones + conventional) * blocks);
             }
+            3 => spec = METADATA.spec,
             _ => {}
         }
         spec

@@ -1,7 +1,7 @@
 //! The control directory's access to a file system: its counters, settings and orders.
 
 use zonal_fs::FsError;
-use zonal_fs::furrow::stats::ZoneUse;
+use zonal_fs::furrow::stats::{MetadataDrive, ZoneUse};
 use zonal_fs::furrow::{self, Furrow, Live, StepProgress};
 use zonal_fs::vfs::{Access, FileSystem, Result};
 use zonal_fs::zonefs::{self, OpenPolicy, ZoneFs};
@@ -107,6 +107,7 @@ impl Inspect for Furrow {
             zones_sealed,
             zones_metadata,
             zones_failed,
+            metadata_drive,
             zones_unread,
             resets_owed,
             removals_owed,
@@ -146,6 +147,7 @@ impl Inspect for Furrow {
         // The option, if it was given; the limit in force is above.
         let wanted = self.options().max_open_zones;
         counters.extend(wanted.map(|zones| ("max_open_zones", zones.get().into())));
+        counters.extend(metadata_drive.iter().flat_map(drive_counters));
         counters
     }
 
@@ -243,4 +245,8 @@ impl Inspect for ZoneFs {
         Self::set_options(self, zonefs::MountOptions { access: new.mount.access, ..options });
         Ok(())
     }
+}
+/// The counters of a metadata drive.
+fn drive_counters(drive: &MetadataDrive) -> [(&'static str, u64); 2] {
+    [("metadata_drive_zones", drive.zones), ("metadata_drive_zones_free", drive.zones_free)]
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use zonal::spec::Stack;
 use zonal::{SystemClock, ZonedDevice, size};
 use zonal_fs::furrow::stats::Traffic;
-use zonal_fs::furrow::{self, Furrow};
+use zonal_fs::furrow::{self, Drives, Furrow};
 use zonal_fs::options::Taken;
 use zonal_fs::signature::{self, Content};
 use zonal_fs::vfs::FileSystem;
@@ -90,7 +90,7 @@ pub(super) enum Mounted {
 }
 
 impl Mounted {
-    pub(super) fn mount(stack: &Stack, options: &Options) -> Result<Self> {
+    pub(super) fn mount(stack: &Stack, drives: Drives, options: &Options) -> Result<Self> {
         let MountConfig { access, atime, write_cache, .. } = options.mount;
         let clock = match write_cache {
             WriteCache::Through => SystemClock::new(),
@@ -101,7 +101,7 @@ impl Mounted {
         Ok(match options.kind {
             KindOptions::Furrow(options) => {
                 let options = furrow::MountOptions { access, atime, ..options };
-                let fs = Furrow::mount(device, clock, options)?;
+                let fs = Furrow::mount(drives, clock, options)?;
                 Self::Furrow(Arc::new(fs))
             }
             KindOptions::Zonefs(options) => {

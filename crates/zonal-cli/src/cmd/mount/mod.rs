@@ -31,6 +31,7 @@ use zonal_fuse::{MountConfig, MountContent, Served, serve_on};
 
 use crate::args::{Global, Mount};
 use crate::device::OpenMode;
+use crate::metadata::{self, Opened};
 use crate::output::json;
 use crate::{advice, log, mounts, notify};
 use kind::Mounted;
@@ -163,9 +164,12 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     };
     let stack = release::open_when_released(&args.device, mode)
         .map_err(|error| release::named(error, &config.mount_point))?;
-    release::refuse_hiding(&config.mount_point, &stack.files)?;
+    let Opened { drives, files } = metadata::drives(&stack, mode, config.metadata.as_deref())
+        .with_context(|| format!("mounting {}", args.device))?;
+    let files: Vec<_> = stack.files.iter().cloned().chain(files).collect();
+    release::refuse_hiding(&config.mount_point, &files)?;
     if let Some(path) = &args.counts {
-        output::check(path, &stack.files).with_context(|| format!("writing {}", path.display()))?;
+        output::check(path, &files).with_context(|| format!("writing {}", path.display()))?;
     }
     if let Base::Device = stack.base {
         config.use_blocking_device_threads();
@@ -180,7 +184,7 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     if matches!(options.kind, KindOptions::Zonefs(_)) && args.counts.is_some() {
         bail!("--counts: zonefs has none, since it writes nothing of its own");
     }
-    let mounted = Mounted::mount(&stack, &options)
+    let mounted = Mounted::mount(&stack, drives, &options)
         .with_context(|| format!("the file system on {}", args.device))?;
     let (config, latencies) = (options.mount, Latencies::new(Arc::new(SystemClock::new())));
     let latencies = Arc::new(latencies);

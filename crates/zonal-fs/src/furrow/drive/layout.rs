@@ -6,6 +6,8 @@ use zonal_placement::life::Evidence;
 use zonal_placement::streams::Budget;
 
 use crate::FsError;
+use crate::furrow::drive::drives::Drives;
+use crate::furrow::drive::part::sequential_pair;
 use crate::furrow::format::row::map_bytes;
 use crate::furrow::format::{BLOCK_BYTES, BLOCK_SHIFT};
 use crate::furrow::options::{MountOptions, Placement, Seeks};
@@ -117,6 +119,8 @@ pub(in crate::furrow) struct Shares {
 pub(in crate::furrow) struct ZoneLimits {
     /// Zones that metadata does not use.
     pub(in crate::furrow) conventional: ZoneRuns,
+    /// Zones of the data drive; those behind are the metadata drive's, which data does not use.
+    pub(in crate::furrow) data_zones: u32,
     /// Blocks that a zone for metadata has; a smaller last one is not used for it.
     pub(in crate::furrow) zone_blocks: u32,
     /// Open data zones, and how streams share them.
@@ -153,6 +157,10 @@ pub(in crate::furrow) struct Limits {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::furrow) struct Layout {
     pub(in crate::furrow) geometry: Geometry,
+    /// Zones of the data drive; those behind are the metadata drive's.
+    pub(in crate::furrow) data_zones: u32,
+    /// Zones of the metadata drive that can have copies of the journal and of the table.
+    metadata_zones: u64,
     /// Device blocks in a file-system block.
     pub(in crate::furrow) per_block: u64,
     /// Both pairs of zones of the superblock log.
@@ -194,10 +202,11 @@ impl Layout {
     }
 
     /// Works out the numbers for a new file system, or says why the drive cannot hold one.
-    pub(in crate::furrow) fn new(geometry: &Geometry) -> Result<Self, FsError> {
+    pub(in crate::furrow) fn new(drives: &Drives) -> Result<Self, FsError> {
         let unsuitable = |why: String| Err(FsError::Unsuitable { why });
+        let (geometry, data) = (drives.geometry(), drives.data());
         let per_block = BLOCK_BYTES as u64 / geometry.block_size().bytes();
-        let sequential = geometry.sequential_count();
+        let sequential = data.sequential_count();
         if sequential < SEQUENTIAL_ZONES_MIN {
             return unsuitable(format!(
                 "it has {sequential} sequential zones; {SEQUENTIAL_ZONES_MIN} are needed"
@@ -230,8 +239,10 @@ impl Layout {
         let zone_bytes = u64::from(zone_blocks) << BLOCK_SHIFT;
         let mut layout = Self {
             geometry: *geometry,
+            data_zones: data.zone_count(),
+            metadata_zones: metadata_zones(drives),
             per_block,
-            superblock_pairs: superblock_pairs(geometry),
+            superblock_pairs: superblock_pairs(drives),
             extent_max: EXTENT_BLOCKS_MAX.min(zone_blocks / 8).min(append_max).max(1),
             table: table_limits(zone_bytes),
             memtable_bytes: narrow(MEMTABLE_BYTES_MAX.min(zone_bytes / 2)),
@@ -247,12 +258,12 @@ impl Layout {
             placement: MountOptions::default().placement(),
             evidence: Evidence::default(),
         };
-        layout.divide_active();
+        layout.divide_active(sequential);
         Ok(layout)
     }
 
     /// Divides the active zones that the drive allows between metadata and data.
-    fn divide_active(&mut self) {
+    fn divide_active(&mut self, sequential: u32) {
         let active = self.geometry.max_active().unwrap_or(u32::MAX);
         let open = self.geometry.max_open().unwrap_or(u32::MAX);
         self.few_active_zones = active < FEW_ACTIVE_ZONES;
@@ -261,7 +272,7 @@ impl Layout {
         // Consecutive steps take a pair of their own, so there are fewer and longer ones.
         let whole = if self.few_open_pairs { zone_bytes / 4 } else { part_bytes_max(zone_bytes) };
         self.table.whole_bytes = whole;
-        self.open_zones = open_zones(active.min(open), self.geometry.sequential_count());
+        self.open_zones = open_zones(active.min(open), sequential);
     }
 
     /// Applies mount options, within the limits of the drive.
@@ -288,6 +299,7 @@ impl Layout {
         let in_turn = self.geometry.max_active().is_some();
         ZoneLimits {
             conventional: self.geometry.spec().conventional_zones,
+            data_zones: self.data_zones,
             zone_blocks,
             budget,
             in_turn,
@@ -301,6 +313,11 @@ impl Layout {
     /// Whether a zone belongs to the superblock log.
     pub(in crate::furrow) fn is_superblock(&self, zone: u32) -> bool {
         self.superblock_pairs.iter().flatten().any(|&other| other == zone)
+    }
+
+    /// Whether a zone is on the drive for data.
+    pub(in crate::furrow) fn is_on_data_drive(&self, zone: u32) -> bool {
+        zone < self.data_zones
     }
 
     /// Blocks of 4 KiB that a zone can hold.
@@ -342,6 +359,18 @@ impl Layout {
         self.meta_zones(row_bytes) + self.spare_zones()
     }
 
+    /// Of this many zones of metadata, those on the data drive: the second copies, and the first
+    /// ones for which the metadata drive has no zones.
+    pub(in crate::furrow) fn on_data_drive(&self, zones: u64) -> u64 {
+        zones - (zones / 2).min(self.metadata_zones)
+    }
+
+    /// Zones that the metadata drive needs so that the first copies of all metadata go there when
+    /// files have all of their `usable` blocks in zones of the data drive.
+    pub(in crate::furrow) fn metadata_zones_wanted(&self, usable: u64) -> u64 {
+        2 + self.meta_zones_wanted(RowBytes::default().bytes_at_most(usable)) / 2
+    }
+
     /// Blocks that files may fill, of `usable` blocks in zones.
     pub(in crate::furrow) fn user_blocks(
         &self,
@@ -366,12 +395,14 @@ impl Layout {
     ) -> Shares {
         let percent = u64::from(reserve_percent.min(90));
         let zone = u64::from(self.zone_blocks);
-        let least = (self.spare_zones() + RECLAIM_ZONES) * zone;
+        let spare = self.on_data_drive(self.spare_zones());
+        let meta = |row_bytes: u64| {
+            self.on_data_drive(self.meta_zones_wanted(row_bytes)).saturating_sub(spare)
+        };
+        let least = (spare + RECLAIM_ZONES) * zone;
         let kept = (usable * percent / 100).max(least);
         let kept_by_half = (usable * percent / 200 + RECLAIM_ZONES * zone).max(least).min(kept);
-        let left = |row_bytes: u64, kept: u64| {
-            usable.saturating_sub(self.meta_zones(row_bytes) * zone + kept)
-        };
+        let left = |row_bytes: u64, kept: u64| usable.saturating_sub(meta(row_bytes) * zone + kept);
         // A drive full of large files has extents of half the largest size.
         let in_extents = |blocks: u64| {
             let extents = (2 * blocks).div_ceil(u64::from(self.extent_max));
@@ -379,24 +410,34 @@ impl Layout {
         };
         let whole = most(usable, |blocks| blocks <= left(in_extents(blocks), kept));
         let files = most(whole, |blocks| blocks <= left(rows.bytes_at_most(blocks), kept_by_half));
-        let (journal, spare) = (JOURNAL_ZONES * zone, self.spare_zones() * zone);
-        let table = self.meta_zones(in_extents(files).max(rows.bytes())) * zone - journal;
+        let (journal, spare) = (self.on_data_drive(JOURNAL_ZONES) * zone, spare * zone);
+        let table = meta(in_extents(files).max(rows.bytes())) * zone - journal;
         let rest = usable.saturating_sub(journal + table + spare + files);
         Shares { journal, table, spare, reclaim: (kept - spare).min(rest), files }
     }
 }
 
-/// The zones of the superblock log: the first two sequential zones, and two in the middle of them.
-fn superblock_pairs(geometry: &Geometry) -> [[u32; 2]; 2] {
-    let conventional = geometry.spec().conventional_zones;
-    let pair = |nth: u32| {
-        let stretches = conventional.stretches(geometry.zone_count());
-        let sequential = stretches.filter(|stretch| !stretch.is_in);
-        let zones = sequential.flat_map(|stretch| stretch.run.first..stretch.run.end());
-        let mut zones = zones.skip(nth as usize);
-        [0; 2].map(|_| zones.next().expect("Furrow refuses drives with fewer"))
+/// The zones of the superblock log: the first two sequential zones of each drive or, if there is
+/// one, its first two and the two in the middle of all sequential ones.
+fn superblock_pairs(drives: &Drives) -> [[u32; 2]; 2] {
+    let (all, data) = (drives.geometry(), drives.data());
+    let sequential_from =
+        |zone, nth| sequential_pair(all, zone, nth).expect("Furrow refuses drives with fewer");
+    let second = match drives.metadata_zones() {
+        None => sequential_from(0, data.sequential_count() / 2),
+        Some(_) => sequential_from(data.zone_count(), 0),
     };
-    [pair(0), pair(geometry.sequential_count() / 2)]
+    [sequential_from(0, 0), second]
+}
+
+/// Zones of the metadata drive that can have copies of the journal and of the table: whole ones
+/// beside those of the superblock log.
+fn metadata_zones(drives: &Drives) -> u64 {
+    let Some(sequential) = drives.metadata_zones() else { return 0 };
+    let geometry = drives.geometry();
+    let last = geometry.capacity_of(ZoneId::new(geometry.zone_count() - 1));
+    let partial = u32::from(last < geometry.spec().zone_capacity);
+    u64::from(sequential.saturating_sub(2 + partial))
 }
 
 /// Open data zones: the part of `active` zones that metadata leaves, and no more than an eighth of

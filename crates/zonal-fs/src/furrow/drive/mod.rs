@@ -1,8 +1,10 @@
 //! The drive in file-system blocks: turns zone and block into device calls. No other room calls the
 //! device.
 
+pub(super) mod drives;
 pub(super) mod host;
 pub mod layout;
+pub(super) mod part;
 pub(super) mod pins;
 mod reads;
 pub(super) mod verify;
@@ -15,6 +17,7 @@ use zonal::{
     DeviceError, Io, Lba, LbaCount, Op, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
 };
 
+use crate::furrow::drive::drives::Drives;
 use crate::furrow::drive::host::{HostSpace, OnFullHost};
 use crate::furrow::drive::layout::Layout;
 use crate::furrow::drive::pins::ReadPins;
@@ -115,7 +118,7 @@ impl Counts {
 }
 
 impl Drive {
-    pub(super) fn new(device: Arc<dyn ZonedDevice>, layout: Layout) -> Self {
+    pub(super) fn new(device: Arc<dyn ZonedDevice>, layout: &Layout) -> Self {
         // All changes of earlier mounts count as one.
         let (changes, flushed) = (AtomicU64::new(1), AtomicU64::new(0));
         let (placing, flushing, unflushed) = Default::default();
@@ -124,7 +127,7 @@ impl Drive {
         let pins = ReadPins::new(layout.geometry.zone_count());
         Self {
             device,
-            layout,
+            layout: *layout,
             changes,
             flushed,
             placing,
@@ -138,6 +141,11 @@ impl Drive {
             pins,
             planted: Planted::default(),
         }
+    }
+
+    /// The drive of tools: without mount options.
+    pub(super) fn of(drives: &Drives) -> crate::vfs::Result<Self> {
+        Ok(Self::new(Arc::clone(drives.device()), &Layout::new(drives)?))
     }
 
     /// Plants mistakes for a test.
@@ -194,8 +202,11 @@ impl Drive {
         start + LbaCount::new(u64::from(at.block) * self.layout.per_block)
     }
 
-    /// Notes a transfer of `bytes` bytes.
+    /// Notes a transfer of `bytes` bytes, if the data drive makes it.
     fn note_transfer(&self, at: Address, bytes: usize) {
+        if !self.layout.is_on_data_drive(at.zone) {
+            return;
+        }
         let blocks = (bytes / BLOCK_BYTES) as u64 * self.layout.per_block;
         self.counts.note_transfer(self.lba(at), LbaCount::new(blocks));
     }
@@ -462,8 +473,8 @@ mod tests {
         let spec = GeometrySpec { max_open: Some(4), max_active: Some(4), ..shape(24, 64) };
         let (refused, told) = channel();
         let device = Telling { drive: MemoryDrive::new(spec).unwrap(), refused };
-        let layout = Layout::new(device.geometry()).unwrap();
-        let drive = &Drive::new(Arc::new(device), layout);
+        let drives = Drives::from(Arc::new(device));
+        let drive = &Drive::of(&drives).unwrap();
         let blocks = vec![1; 63 * BLOCK_BYTES];
         for zone in 5..8 {
             drive.write(Address { zone, block: 0 }, &blocks).unwrap();

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use zonal::{DeviceError, Io, LbaCount, Op};
+use zonal::{DeviceError, Io};
 
 use crate::furrow::drive::{Drive, Result};
 use crate::furrow::format::{Address, BLOCK_BYTES};
@@ -41,14 +41,12 @@ impl Drive {
         if let [(at, buffer)] = wanted {
             return self.read(*at, buffer);
         }
+        let bytes: usize = wanted.iter().map(|(_, buffer)| buffer.len()).sum();
+        for (at, buffer) in &*wanted {
+            self.note_transfer(*at, buffer.len());
+        }
         let mut batch: Vec<Io<'_>> =
             wanted.iter_mut().map(|(at, buffer)| Io::read(self.lba(*at), buffer)).collect();
-        let bytes: usize = batch.iter().map(|io| io.op.len()).sum();
-        let block_bytes = self.layout.geometry.block_size().bytes();
-        for io in &batch {
-            let Op::Read { lba, buffer } = &io.op else { continue };
-            self.counts.note_transfer(*lba, LbaCount::new(buffer.len() as u64 / block_bytes));
-        }
         self.counts.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.device.submit(&mut batch);
         batch.into_iter().try_for_each(|io| io.outcome().map(drop))
@@ -93,6 +91,7 @@ mod tests {
     use zonal::{Lba, MemoryDrive, ZoneId, ZonedDevice};
 
     use super::*;
+    use crate::furrow::drive::drives::Drives;
     use crate::furrow::drive::layout::Layout;
     use crate::furrow::sample::shape;
 
@@ -127,9 +126,9 @@ mod tests {
             drive.append(ZoneId::new(ZONE), part).unwrap();
         }
         let device = Arc::new(Worn { drive, reads: AtomicU32::new(0) });
-        let mut layout = Layout::new(device.geometry()).unwrap();
+        let mut layout = Layout::new(&Drives::from(device.clone())).unwrap();
         layout.seeks = Seeks::Cost;
-        let drive = Drive::new(device.clone(), layout);
+        let drive = Drive::new(device.clone(), &layout);
         let mut memory = vec![0; blocks.len() * BLOCK_BYTES];
         let places = blocks.iter().zip(memory.chunks_mut(BLOCK_BYTES));
         let mut places: Vec<_> =

@@ -2,7 +2,7 @@
 //!
 //! Everything is little-endian, self-describing and checksummed with CRC-32C, and carries its own
 //! address, so that a reader notices a misdirected or stale write. Byte tables:
-//! `docs/format/furrow-v7.md`. Decoding takes any bytes and never panics. Read [`superblock`]
+//! `docs/format/furrow-v8.md`. Decoding takes any bytes and never panics. Read [`superblock`]
 //! first, then [`manifest`], [`record`], [`batch`], [`row`].
 
 pub mod backref;
@@ -24,7 +24,7 @@ pub const BLOCK_BYTES: usize = 4096;
 pub const BLOCK_SHIFT: u32 = 12;
 
 /// The version of every structure below.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 
 /// Where a structure lies: a zone and a file-system block inside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

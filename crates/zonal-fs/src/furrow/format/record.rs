@@ -40,7 +40,7 @@ pub struct RecordHeader {
     pub magic: [u8; 4],
     /// CRC-32C of bytes 8.. of the record, body included, padding not.
     pub crc: U32,
-    /// Format version, 6.
+    /// Format version, 8.
     pub version: U16,
     /// 1: the batch continues in the next record, and counts only with all of its records. Else 0.
     pub continues: u8,

@@ -4,7 +4,7 @@ use std::mem::{offset_of, size_of};
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-use zonal::{ZoneRuns, crc32c};
+use zonal::{LbaCount, ZoneRuns, crc32c};
 
 use super::{Address, BLOCK_BYTES, VERSION};
 
@@ -33,7 +33,7 @@ pub struct Superblock {
     pub magic: [u8; 8],
     /// CRC-32C of bytes 12..4096.
     pub crc: U32,
-    /// Format version, 6.
+    /// Format version, 8.
     pub version: U16,
     /// Bytes of a device block: 512 or 4096.
     pub device_block: U16,
@@ -77,8 +77,12 @@ pub struct Superblock {
     /// CRC-32C of the numbers of the conventional zones, 4 bytes each; 0 if they are the first
     /// zones.
     pub conventional_crc: U32,
+    /// Zones of the data drive, which come first; 0 if one drive has everything.
+    pub data_zones: U32,
+    /// Name of the metadata drive at mkfs, UTF-8, zero padded: where a mount looks first.
+    pub metadata: [u8; 256],
     /// Zero when written, ignored when read.
-    pub reserved: [u8; 3876],
+    pub reserved: [u8; 3616],
 }
 
 const _: () = assert!(size_of::<Superblock>() == 4096);
@@ -86,6 +90,7 @@ const _: () = assert!(size_of::<ManifestPointer>() == 16);
 const _: () = assert!(offset_of!(Superblock, epoch) == 32);
 const _: () = assert!(offset_of!(Superblock, manifest) == 80);
 const _: () = assert!(offset_of!(Superblock, label) == 136);
+const _: () = assert!(offset_of!(Superblock, data_zones) == 220);
 
 /// The error for a file system of another version.
 pub fn unknown(version: u16) -> String {
@@ -116,17 +121,34 @@ impl Superblock {
         bytes
     }
 
+    /// Device blocks of the metadata drive.
+    pub fn metadata_blocks(&self) -> LbaCount {
+        let data = u64::from(self.data_zones.get()).saturating_mul(self.zone_size.get());
+        LbaCount::new(self.device_blocks.get().saturating_sub(data))
+    }
+
+    /// The zones of the data drive by bytes that may be a superblock of any version.
+    pub fn data_zones_of(block: &[u8; BLOCK_BYTES]) -> u32 {
+        Self::read_from_bytes(block).map_or(0, |superblock| superblock.data_zones.get())
+    }
+
     /// Decodes a superblock; the error says why these bytes are none.
     pub fn decode(bytes: &[u8], own: Address) -> Result<Self, String> {
         let superblock = Self::decode_any_version(bytes, own)?;
-        let (version, features) = (superblock.version, superblock.incompatible.get());
-        if version.get() != VERSION {
-            return Err(unknown(version.get()));
+        superblock.check_version()?;
+        Ok(superblock)
+    }
+
+    /// Whether this program knows the version and all features; if not, which ones.
+    pub fn check_version(&self) -> Result<(), String> {
+        let (version, features) = (self.version.get(), self.incompatible.get());
+        if version != VERSION {
+            return Err(unknown(version));
         }
         if features != 0 {
             return Err(format!("has features {features:#x} that this program does not know"));
         }
-        Ok(superblock)
+        Ok(())
     }
 
     /// Decodes a superblock of any version: all versions are the same up to the label.

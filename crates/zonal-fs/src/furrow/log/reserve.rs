@@ -321,9 +321,9 @@ impl Committer {
 pub(super) struct MountedZones<'a>(pub(super) &'a Log);
 
 impl MetaZones for MountedZones<'_> {
-    fn take(&mut self) -> Option<u32> {
+    fn take(&mut self, copy: usize) -> Option<u32> {
         loop {
-            let zone = self.0.tree.write_accounts().zones.take_meta();
+            let zone = self.0.tree.write_accounts().zones.take_meta(copy);
             if zone.is_some() || !(self.0.writer.reset_one() || self.0.writer.reset_again()) {
                 return zone;
             }

@@ -1,14 +1,14 @@
-//! The superblock log: two pairs of zones, a copy of every superblock in each (F1).
+//! The superblock log: two pairs of zones, a copy of every superblock in each (F1). Of two drives
+//! each has a pair.
 //!
 //! In a pair, Furrow writes one zone until it is full, then continues in the other one, flushes,
 //! and only then resets the first one. If a pair fails altogether, the other one is left. All four
 //! are sequential zones.
 
-use zonal::{Geometry, ZoneCond, ZoneId, ZonedDevice};
+use zonal::{ZoneCond, ZoneId};
 
 use crate::FsError;
 use crate::furrow::drive::Drive;
-use crate::furrow::drive::layout::Layout;
 use crate::furrow::format::superblock::Superblock;
 use crate::furrow::format::{Address, BLOCK_BYTES, Unread};
 use crate::furrow::planted::{Planted, PlantedBug, mistake};
@@ -204,15 +204,6 @@ pub(in crate::furrow) fn find_all(drive: &Drive) -> SuperblockSearch {
         }
         search.is_stale &= hides;
     }
-    if search.found.is_empty() {
-        search.bad.extend(zones_of_version_5(&drive.layout.geometry).filter_map(|zone| {
-            let version = first_of(&drive.device, zone)?.version;
-            Some(format!(
-                "zone {zone}: {}",
-                crate::furrow::format::superblock::unknown(version.get())
-            ))
-        }));
-    }
     search
 }
 
@@ -309,43 +300,4 @@ pub(in crate::furrow) fn newest<'a>(
         FsError::Missing { what: "Furrow", why }
     })?;
     Ok(&newest.superblock)
-}
-
-/// Conventional zones in which version 5 had superblocks, if the drive has at least eight
-/// conventional zones. This version writes none there; it reads them only to name such a file
-/// system, and to wipe it.
-fn zones_of_version_5(geometry: &Geometry) -> impl Iterator<Item = ZoneId> + use<> {
-    let conventional = geometry.spec().conventional_zones.leading_count();
-    let zones = [0, 1, conventional / 2, conventional / 2 + 1];
-    zones.into_iter().filter(move |_| conventional >= 8).map(ZoneId::new)
-}
-
-/// The superblock, of any version, at the start of a zone.
-fn first_of(device: &dyn ZonedDevice, zone: ZoneId) -> Option<Superblock> {
-    let mut buffer = [0; BLOCK_BYTES];
-    device.read(device.geometry().zone_start(zone), &mut buffer).ok()?;
-    Superblock::decode_any_version(&buffer, Address { zone: zone.get(), block: 0 }).ok()
-}
-
-/// The label of the Furrow on a device, of any version, if it holds one: each zone of the log that
-/// is in use begins with a superblock.
-pub(crate) fn label_of(device: &dyn ZonedDevice) -> Option<String> {
-    let layout = Layout::new(device.geometry()).ok()?;
-    let zones = layout.superblock_pairs.into_iter().flatten().map(ZoneId::new);
-    let mut zones = zones.chain(zones_of_version_5(&layout.geometry));
-    let superblock = zones.find_map(|zone| first_of(device, zone))?;
-    Some(String::from_utf8_lossy(&superblock.label).trim_end_matches('\0').to_owned())
-}
-
-/// Wipes the start of version 5's log in conventional zones, which a reset of the other zones does
-/// not: so the device does not look like Furrow any more.
-pub(crate) fn forget(device: &dyn ZonedDevice) -> Result<()> {
-    let Ok(layout) = Layout::new(device.geometry()) else { return Ok(()) };
-    for zone in zones_of_version_5(&layout.geometry) {
-        let report = device.zone(zone)?;
-        if report.cond == ZoneCond::NotWp {
-            device.write(report.start, &[0; BLOCK_BYTES])?;
-        }
-    }
-    Ok(())
 }

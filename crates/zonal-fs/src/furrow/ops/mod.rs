@@ -326,7 +326,7 @@ mod tests {
         fs.sync().unwrap();
         while fs.writer.reset_one() {}
         // There is a victim, and nowhere to move it to.
-        while fs.tree.write_state().zones.take_meta().is_some() {}
+        while fs.tree.write_state().zones.take_meta(0).is_some() {}
         fs.setattr(&Caller::ROOT, ino, &SetAttr { perm: Some(0o421), ..SetAttr::default() })
             .unwrap();
         clock.advance_ns(10_000_000_000);

@@ -10,7 +10,7 @@ use zonal_placement::lifetime::WriteLifetime;
 
 use crate::furrow::Furrow;
 use crate::furrow::format::BLOCK_BYTES;
-use crate::furrow::stats::{Live, Reservations, Stats, ZoneUse, open_name};
+use crate::furrow::stats::{Live, MetadataDrive, Reservations, Stats, ZoneUse, open_name};
 use crate::furrow::zones::Role;
 
 impl Furrow {
@@ -52,6 +52,12 @@ impl Furrow {
             *count += 1;
             stats.zones_unread += u64::from(slot.unreadable && slot.live > 0);
         }
+        let layout = self.tree.layout();
+        let metadata_zones = u64::from(layout.geometry.zone_count() - layout.data_zones);
+        stats.metadata_drive = (metadata_zones > 0).then(|| MetadataDrive {
+            zones: metadata_zones,
+            zones_free: state.zones.free_aside() as u64,
+        });
         stats.zones_unread += state.zones.unread.len() as u64;
         stats.resets_owed = state.zones.refused_reset_count() as u64;
         let (lives, discards) = (&state.inodes.lives, &state.maps.discards);
@@ -75,7 +81,8 @@ impl Furrow {
         };
         let state = self.tree.read_state();
         live.blocks.capacity = state.zones.usable();
-        for (zone, slot) in state.zones.all() {
+        let data_zones = self.tree.layout().data_zones as usize;
+        for (zone, slot) in state.zones.all().take(data_zones) {
             live.add(zone, slot);
         }
         for open in &mut live.open_zones {

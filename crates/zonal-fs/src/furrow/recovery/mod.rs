@@ -157,6 +157,7 @@ pub(super) fn open(drive: &Drive, planted: Planted, problems: &mut Problems) -> 
         let what = format!("neither pair of zones can be read behind epoch {epoch}");
         problems.add(rule::NEWEST, what);
     }
+    check_drives(drive, &found, &superblock)?;
     check_geometry(drive, &superblock)?;
     let manifest = read_manifest(drive, &superblock, problems)?;
     let levels = read_levels(drive, &manifest)?;
@@ -217,6 +218,30 @@ enum JournalReach {
     Further,
 }
 
+/// Refuses a data drive without its metadata drive, and drives of different file systems.
+fn check_drives(drive: &Drive, found: &[FoundSuperblock], superblock: &Superblock) -> Result<()> {
+    let refused = |why: &str| Err(FsError::MetadataDrive { why: why.into() });
+    let layout = &drive.layout;
+    let has_two = layout.data_zones < layout.geometry.zone_count();
+    if has_two != (superblock.data_zones.get() > 0) {
+        return refused(if has_two {
+            "the file system has none"
+        } else {
+            "it is missing, and the file system needs both drives"
+        });
+    }
+    let others = found.iter().filter(|other| other.superblock.uuid != superblock.uuid);
+    if has_two && others.count() > 0 {
+        return refused("it has the metadata of another file system");
+    }
+    let [_, pair] = layout.superblock_pairs;
+    let is_empty = pair.iter().all(|&zone| drive.cond(zone) == Some(ZoneCond::Empty));
+    if has_two && is_empty {
+        return refused("it is empty");
+    }
+    Ok(())
+}
+
 /// Refuses a drive whose geometry is not the one that mkfs found.
 fn check_geometry(drive: &Drive, superblock: &Superblock) -> Result<()> {
     let spec = drive.layout.geometry.spec();
@@ -227,6 +252,7 @@ fn check_geometry(drive: &Drive, superblock: &Superblock) -> Result<()> {
         spec.zone_capacity.get(),
         u64::from(spec.conventional_zones.zone_count()),
         u64::from(conventional_crc(&spec.conventional_zones)),
+        u64::from(superblock.data_zones.get().min(drive.layout.data_zones)),
     ];
     let formatted = [
         u64::from(superblock.device_block.get()),
@@ -235,13 +261,14 @@ fn check_geometry(drive: &Drive, superblock: &Superblock) -> Result<()> {
         superblock.zone_capacity.get(),
         u64::from(superblock.conventional.get()),
         u64::from(superblock.conventional_crc.get()),
+        u64::from(superblock.data_zones.get()),
     ];
     if drive_has == formatted {
         return Ok(());
     }
     let what = format!(
         "that one had [block size, blocks, zone size, zone capacity, conventional \
-         zones, checksum of their numbers] = {formatted:?}, \
+         zones, checksum of their numbers, zones of the data drive] = {formatted:?}, \
          this one has {drive_has:?}"
     );
     Err(FsError::OtherShape { what })

@@ -24,8 +24,8 @@ pub(in crate::furrow) struct PairNeed {
 
 /// A source of zones for metadata: a mounted file system, or an empty drive.
 pub(in crate::furrow) trait MetaZones {
-    /// Takes a free zone for metadata.
-    fn take(&mut self) -> Option<u32>;
+    /// Takes a free zone for the first or the second copy of metadata: 0 or 1.
+    fn take(&mut self, copy: usize) -> Option<u32>;
     /// All zones that metadata has.
     fn taken(&self) -> Vec<u32>;
     /// Notes that the drive has refused to reset a zone without live data.
@@ -36,8 +36,8 @@ pub(in crate::furrow) trait MetaZones {
 
 /// Takes two zones for metadata, or none.
 pub(in crate::furrow) fn take_two(zones: &mut dyn MetaZones) -> Result<[u32; 2]> {
-    let first = zones.take().ok_or(FsError::NoSpace)?;
-    match zones.take() {
+    let first = zones.take(0).ok_or(FsError::NoSpace)?;
+    match zones.take(1) {
         Some(second) => Ok([first, second]),
         None => {
             zones.release(first);

@@ -1,10 +1,9 @@
 //! The division of a drive: shares of metadata, of reclaim and of files.
 
-use std::sync::Arc;
-
 use zonal::{Zone, ZoneCond, ZonedDevice};
 
 use crate::furrow::drive::Drive;
+use crate::furrow::drive::drives::Drives;
 use crate::furrow::drive::layout::{Layout, RowBytes};
 use crate::furrow::format::BLOCK_SHIFT;
 use crate::furrow::invariant::Problems;
@@ -13,7 +12,8 @@ use crate::furrow::planted::Planted;
 use crate::furrow::recovery;
 use crate::vfs::Result;
 
-/// Bytes of a drive by their use. All but `table_now` and `used` add up to `drive`.
+/// Bytes of the drive for data by their use. All from `failed` to `files`, but `table_now`, add up
+/// to `drive`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Division {
     /// Capacity of all zones.
@@ -38,24 +38,36 @@ pub struct Division {
     pub files: u64,
     /// Bytes of files in use.
     pub used: u64,
+    /// The metadata drive, if there is one.
+    pub metadata: Option<MetadataDivision>,
+}
+
+/// Bytes of a metadata drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetadataDivision {
+    /// Capacity of all zones.
+    pub drive: u64,
+    /// Bytes that the first copies of all metadata need once files fill their share. Those without
+    /// room there go to the drive for data.
+    pub wanted: u64,
 }
 
 /// The division that [`mkfs`](crate::furrow::mkfs()) would make with this reserve. Writes nothing.
-pub fn plan(device: &dyn ZonedDevice, reserve_percent: u32) -> Result<Division> {
-    let layout = Layout::new(device.geometry())?;
-    let zones = device.report_all()?;
+pub fn plan(drives: impl Into<Drives>, reserve_percent: u32) -> Result<Division> {
+    let drives = drives.into();
+    let layout = Layout::new(&drives)?;
+    let zones = drives.device().report_all()?;
     Ok(divide(&layout, &zones, reserve_percent, &Totals::default(), RowBytes::default()))
 }
 
 /// The division of a drive that has a file system. Writes nothing.
-pub fn division(device: Arc<dyn ZonedDevice>) -> Result<Division> {
-    let layout = Layout::new(device.geometry())?;
-    let drive = Drive::new(device, layout);
+pub fn division(drives: impl Into<Drives>) -> Result<Division> {
+    let drive = Drive::of(&drives.into())?;
     let loaded = recovery::read_base(&drive, Planted::default(), &mut Problems::default())?;
     let reserve = loaded.superblock.reserve_percent.get();
     let totals = &loaded.state.rows.totals;
     let rows = totals.rows(loaded.table.view.packed_bytes(0));
-    Ok(divide(&layout, &loaded.zones, reserve, totals, rows))
+    Ok(divide(&drive.layout, &loaded.zones, reserve, totals, rows))
 }
 
 fn divide(
@@ -66,6 +78,7 @@ fn divide(
     rows: RowBytes,
 ) -> Division {
     let capacity = |zone: &Zone| u64::from(layout.capacity(zone.id.get()));
+    let (zones, others) = zones.split_at(layout.data_zones as usize);
     let is_super = |zone: &&Zone| layout.is_superblock(zone.id.get());
     let has_failed = |zone: &&Zone| {
         !is_super(zone) && matches!(zone.cond, ZoneCond::ReadOnly | ZoneCond::Offline)
@@ -83,12 +96,16 @@ fn divide(
         superblocks: bytes(superblocks),
         journal: bytes(shares.journal),
         table: bytes(shares.table),
-        table_now: 2 * layout.pairs_for(rows.bytes()) * layout.zone_bytes(),
+        table_now: layout.on_data_drive(2 * layout.pairs_for(rows.bytes())) * layout.zone_bytes(),
         spare: bytes(shares.spare),
         reclaim: bytes(shares.reclaim),
         fragments: bytes(usable.saturating_sub(rest)),
         files: bytes(shares.files),
         used: bytes(totals.live() + totals.preallocated()),
+        metadata: (!others.is_empty()).then(|| MetadataDivision {
+            drive: bytes(others.iter().map(capacity).sum()),
+            wanted: layout.metadata_zones_wanted(shares.files) * layout.zone_bytes(),
+        }),
     }
 }
 
@@ -109,7 +126,7 @@ mod tests {
     fn division_shares_add_up_and_match_statfs() {
         for (zones, zone_blocks) in [(24, 64), (40, 512), (96, 1024), (1000, 64)] {
             let (drive, clock) = formatted(zones, zone_blocks);
-            let planned = plan(&*drive, 7).unwrap();
+            let planned = plan(drive.clone(), 7).unwrap();
             let made = division(drive.clone()).unwrap();
             assert_eq!((sum(&planned), sum(&made)), (planned.drive, made.drive), "{made:?}");
             assert_eq!(planned.drive, zones * zone_blocks * 4096);

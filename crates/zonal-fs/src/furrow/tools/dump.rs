@@ -1,16 +1,14 @@
 //! `zonal dump`: the structures on a drive as JSON, one value for each.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 use zerocopy::byteorder::little_endian::U32;
-use zonal::ZonedDevice;
 use zonal_placement::learned::ROW_SLOTS;
 
 use crate::FsError;
 use crate::furrow::drive::Drive;
-use crate::furrow::drive::layout::Layout;
+use crate::furrow::drive::drives::Drives;
 use crate::furrow::format::backref::{Backref, Owner};
 use crate::furrow::format::remap::RemapRow;
 use crate::furrow::format::row::{DiscardRow, LearnedRow, Place, Row, decode};
@@ -78,13 +76,8 @@ impl DumpWhat {
 }
 
 /// Hands each structure of a kind to `each`. Writes nothing.
-pub fn dump(
-    device: Arc<dyn ZonedDevice>,
-    what: DumpWhat,
-    each: &mut dyn FnMut(Value),
-) -> Result<()> {
-    let layout = Layout::new(device.geometry())?;
-    let drive = Drive::new(device, layout);
+pub fn dump(drives: impl Into<Drives>, what: DumpWhat, each: &mut dyn FnMut(Value)) -> Result<()> {
+    let drive = Drive::of(&drives.into())?;
     if what == DumpWhat::Superblock {
         let superblock_log::SuperblockSearch { found, bad, .. } = superblock_log::find_all(&drive);
         for found in &found {
@@ -163,6 +156,7 @@ fn superblock(superblock: &Superblock) -> Value {
         "zone_capacity": superblock.zone_capacity.get(),
         "zones": superblock.zones.get(),
         "conventional": superblock.conventional.get(),
+        "data_zones": superblock.data_zones.get(),
         "manifest": manifest,
     })
 }

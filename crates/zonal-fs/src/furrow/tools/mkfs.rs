@@ -8,7 +8,8 @@ use zonal::{Clock, Zone, ZoneCond, ZonedDevice};
 
 use crate::FsError;
 use crate::furrow::drive::Drive;
-use crate::furrow::drive::layout::{Layout, RowBytes};
+use crate::furrow::drive::drives::Drives;
+use crate::furrow::drive::layout::RowBytes;
 use crate::furrow::format::BLOCK_SHIFT;
 use crate::furrow::format::superblock::{Superblock, conventional_crc};
 use crate::furrow::log::committer::Committer;
@@ -54,13 +55,16 @@ pub struct MkfsOptions {
     pub overwrite: Overwrite,
     /// Owner of the root directory.
     pub owner: Owner,
+    /// Name of the metadata drive, at most 256 bytes of UTF-8, if there is one: a mount looks for
+    /// the drive there first.
+    pub metadata: String,
 }
 
 impl Default for MkfsOptions {
     fn default() -> Self {
         let overwrite = Overwrite::Refuse;
-        let owner = Owner::default();
-        Self { label: String::new(), uuid: [0; 16], reserve_percent: 7, overwrite, owner }
+        let (owner, metadata) = (Owner::default(), String::new());
+        Self { label: String::new(), uuid: [0; 16], reserve_percent: 7, overwrite, owner, metadata }
     }
 }
 
@@ -77,15 +81,14 @@ pub struct MkfsReport {
     pub user_bytes: u64,
 }
 
-/// Formats a device.
+/// Formats one drive, or [two](Drives).
 pub fn mkfs(
-    device: Arc<dyn ZonedDevice>,
+    drives: impl Into<Drives>,
     clock: &dyn Clock,
     options: &MkfsOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<MkfsReport> {
-    let layout = Layout::new(device.geometry())?;
-    let drive = Drive::new(device, layout);
+    let drive = Drive::of(&drives.into())?;
     format(&drive, clock, options, progress)
 }
 
@@ -97,6 +100,9 @@ pub(super) fn format(
 ) -> Result<MkfsReport> {
     if options.label.len() > 64 {
         return Err(FsError::Invalid { what: "a label over 64 bytes" });
+    }
+    if options.metadata.len() > 256 {
+        return Err(FsError::Invalid { what: "a name of a metadata drive over 256 bytes" });
     }
     if options.reserve_percent > 50 {
         return Err(FsError::Invalid { what: "a reserve over 50 percent" });
@@ -213,6 +219,11 @@ fn first_superblock(drive: &Drive, clock: &dyn Clock, options: &MkfsOptions) -> 
     superblock.conventional_crc = U32::new(conventional_crc(&spec.conventional_zones));
     superblock.created_ns = U64::new(u64::try_from(clock.wall_ns()).unwrap_or(0));
     superblock.reserve_percent = U32::new(options.reserve_percent);
+    if drive.layout.data_zones < drive.layout.geometry.zone_count() {
+        superblock.data_zones = U32::new(drive.layout.data_zones);
+        let name = options.metadata.as_bytes();
+        superblock.metadata[..name.len()].copy_from_slice(name);
+    }
     superblock.label[..options.label.len()].copy_from_slice(options.label.as_bytes());
     superblock
 }
@@ -221,8 +232,8 @@ fn first_superblock(drive: &Drive, clock: &dyn Clock, options: &MkfsOptions) -> 
 struct EmptyZones<'a>(&'a mut State);
 
 impl MetaZones for EmptyZones<'_> {
-    fn take(&mut self) -> Option<u32> {
-        self.0.zones.take_meta()
+    fn take(&mut self, copy: usize) -> Option<u32> {
+        self.0.zones.take_meta(copy)
     }
 
     fn taken(&self) -> Vec<u32> {

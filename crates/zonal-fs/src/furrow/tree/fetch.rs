@@ -243,7 +243,7 @@ impl Tree {
     fn check_place(&self, key: Key, at: Address, blocks: u32) -> Result<()> {
         let Address { zone, block } = at;
         let layout = self.layout();
-        let is_zone = zone < layout.geometry.zone_count() && !layout.is_superblock(zone);
+        let is_zone = layout.is_on_data_drive(zone) && !layout.is_superblock(zone);
         let fits =
             is_zone && block.checked_add(blocks).is_some_and(|end| end <= layout.capacity(zone));
         if fits && blocks > 0 { Ok(()) } else { Err(broken(key, "blocks that no zone has")) }

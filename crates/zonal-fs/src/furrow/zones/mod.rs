@@ -179,12 +179,14 @@ impl ZoneSlot {
 #[derive(Debug)]
 pub(super) struct Zones {
     slots: Vec<ZoneSlot>,
-    /// Empty zones. The next one taken is the first from [`turn`](Self::turn) on, and after the
-    /// last zone comes the first.
+    /// Empty zones of the data drive. The next one taken is the first from [`turn`](Self::turn)
+    /// on, and after the last zone comes the first.
     free: BTreeSet<u32>,
+    /// Empty zones of the metadata drive.
+    aside: BTreeSet<u32>,
     /// The zone after the one taken last, or 0 where zones are not taken in turn.
     turn: u32,
-    /// Blocks of all free zones.
+    /// Blocks of all free zones of the data drive.
     free_blocks: u64,
     /// How many of these metadata can take.
     free_for_metadata: usize,
@@ -224,6 +226,7 @@ impl Zones {
     pub(super) fn new(slots: Vec<ZoneSlot>, limits: ZoneLimits) -> Self {
         let mut zones = Self {
             free: BTreeSet::new(),
+            aside: BTreeSet::new(),
             turn: 0,
             free_blocks: 0,
             free_for_metadata: 0,
@@ -248,12 +251,16 @@ impl Zones {
         for zone in zones.ids() {
             zones.meta += u64::from(zones.slot(zone).role == Role::Meta);
             let slot = zones.slot(zone);
-            if !matches!(slot.role, Role::Super | Role::Failed) {
+            let takes_data = zone < zones.limits.data_zones;
+            if takes_data && !matches!(slot.role, Role::Super | Role::Failed) {
                 zones.usable += u64::from(slot.capacity);
             }
         }
         // All at once: there can be a million.
         zones.free = zones.ids().filter(|&zone| zones.slot(zone).role == Role::Free).collect();
+        zones.aside = zones.free.split_off(&zones.limits.data_zones);
+        let fits = |&zone: &u32| zones.fits_metadata(zone);
+        zones.aside = zones.aside.iter().copied().filter(fits).collect();
         zones.free_blocks =
             zones.free.iter().map(|&zone| u64::from(zones.slot(zone).capacity)).sum();
         zones.free_for_metadata =
@@ -262,7 +269,11 @@ impl Zones {
     }
 
     fn insert_free(&mut self, zone: u32) {
-        if self.free.insert(zone) {
+        if !self.takes_data(zone) {
+            if self.fits_metadata(zone) {
+                self.aside.insert(zone);
+            }
+        } else if self.free.insert(zone) {
             self.free_blocks += u64::from(self.slot(zone).capacity);
             self.free_for_metadata += usize::from(self.fits_metadata(zone));
         }
@@ -275,6 +286,7 @@ impl Zones {
     }
 
     fn remove_free(&mut self, zone: u32) {
+        self.aside.remove(&zone);
         if self.free.remove(&zone) {
             self.free_blocks -= u64::from(self.slot(zone).capacity);
             self.free_for_metadata -= usize::from(self.fits_metadata(zone));
@@ -284,7 +296,9 @@ impl Zones {
     /// Takes a zone out of the empty ones, to write to it.
     pub(super) fn take_free(&mut self, zone: u32) {
         self.remove_free(zone);
-        self.set_turn(zone + 1);
+        if self.takes_data(zone) {
+            self.set_turn(zone + 1);
+        }
     }
 
     /// Where zones are taken in turn, makes the first empty zone from this one on the next.
@@ -362,25 +376,45 @@ impl Zones {
         self.slot(zone).capacity == *zone_blocks && !conventional.contains(ZoneId::new(zone))
     }
 
-    /// Free zones that metadata can take.
+    /// Whether data can go to a zone: it is not on a drive for metadata.
+    fn takes_data(&self, zone: u32) -> bool {
+        zone < self.limits.data_zones
+    }
+
+    /// Free zones that metadata can take, on any drive.
     pub(super) fn free_for_metadata(&self) -> usize {
-        self.free_for_metadata
+        self.free_for_metadata + self.aside.len()
     }
 
     /// Zones that metadata can take: free ones, and those that can be reset now.
     pub(super) fn takeable_for_metadata(&self) -> usize {
-        self.free_for_metadata + self.resets.len()
+        self.free_for_metadata() + self.resets.len()
     }
 
-    /// Free zones that data can take if it leaves `kept` of those that metadata can take, or all of
-    /// these.
+    /// Free zones of the metadata drive.
+    pub(super) fn free_aside(&self) -> usize {
+        self.aside.len()
+    }
+
+    /// Of `kept` free zones that metadata needs, those that data leaves on its own drive: the ones
+    /// that the metadata drive lacks, and one for each second copy.
+    fn wanted_beside(&self, kept: usize) -> usize {
+        kept.saturating_sub(self.aside.len()).max(kept / 2)
+    }
+
+    /// The same, as far as there are any.
+    pub(super) fn kept_beside(&self, kept: usize) -> usize {
+        self.free_for_metadata.min(self.wanted_beside(kept))
+    }
+
+    /// Free zones that data can take if metadata needs `kept` free zones.
     pub(super) fn free_beside(&self, kept: usize) -> usize {
-        self.free.len() - self.free_for_metadata.min(kept)
+        self.free.len() - self.kept_beside(kept)
     }
 
     /// The free zone that data takes next, under the same condition.
     pub(super) fn next_free_beside(&self, kept: usize) -> Option<u32> {
-        let takes_any = self.free_for_metadata > kept;
+        let takes_any = self.free_for_metadata > self.wanted_beside(kept);
         let may = |zone| takes_any || !self.fits_metadata(zone);
         // Conventional zones come last on a disk, where sequential ones are faster: measured on the
         // HC620, 154 against 244 MB/s outside.
@@ -443,7 +477,9 @@ impl Zones {
             Role::Super | Role::Failed => {}
             Role::Meta | Role::Free | Role::Open(_) | Role::Sealed | Role::PendingReset => {
                 let dead = u64::from(slot.capacity.saturating_sub(slot.live));
-                self.usable = self.usable.saturating_sub(dead);
+                if self.takes_data(zone) {
+                    self.usable = self.usable.saturating_sub(dead);
+                }
                 self.leave_role(zone, Role::Failed);
             }
         }
@@ -451,9 +487,12 @@ impl Zones {
         self.index(zone);
     }
 
-    /// Takes a free zone for metadata.
-    pub(super) fn take_meta(&mut self) -> Option<u32> {
-        let zone = self.next_free(|zone| self.fits_metadata(zone))?;
+    /// Takes a free zone for a copy of metadata: on the metadata drive for the first copy, on the
+    /// other one for the second, and where there is none, on the other drive.
+    pub(super) fn take_meta(&mut self, copy: usize) -> Option<u32> {
+        let aside = self.aside.first().copied();
+        let beside = self.next_free(|zone| self.fits_metadata(zone));
+        let zone = if copy == 0 { aside.or(beside) } else { beside.or(aside) }?;
         self.take_free(zone);
         self.slot_mut(zone).role = Role::Meta;
         self.meta += 1;

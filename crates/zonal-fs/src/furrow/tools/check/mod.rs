@@ -27,12 +27,9 @@ mod tests;
 mod zones;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-
-use zonal::ZonedDevice;
 
 use crate::furrow::drive::Drive;
-use crate::furrow::drive::layout::Layout;
+use crate::furrow::drive::drives::Drives;
 use crate::furrow::format::row::{CopySpace, Place, Row, ZoneRow};
 use crate::furrow::invariant::{Problem, Problems};
 use crate::furrow::metadata::directory::names::NameKey;
@@ -171,12 +168,11 @@ const CACHE_BYTES: usize = 16 << 20;
 /// The device has no valid superblock or no readable manifest. All else that is wrong is in the
 /// report.
 pub fn check(
-    device: Arc<dyn ZonedDevice>,
+    drives: impl Into<Drives>,
     options: impl Into<CheckOptions>,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport> {
-    let layout = Layout::new(device.geometry())?;
-    let drive = Drive::new(device, layout);
+    let drive = Drive::of(&drives.into())?;
     let mut problems = Problems::default();
     let opened = recovery::open(&drive, Planted::default(), &mut problems)?;
     opened.table.view.limit_cache(CACHE_BYTES);

@@ -10,7 +10,6 @@ use zonal::{ManualClock, ZonedDevice};
 use super::*;
 use crate::furrow::Furrow;
 use crate::furrow::MountOptions;
-use crate::furrow::drive::layout::Layout;
 use crate::furrow::format::row::{
     CopySpace, EntryRow, InodeRow, LearnedRow, Place, Row, SharedPlace, ZonePlace, decode, encode,
 };
@@ -54,8 +53,7 @@ fn broken(
     memory: u64,
     lie: &dyn Fn(&Rows<'_>) -> Lies,
 ) -> BTreeSet<&'static str> {
-    let layout = Layout::new(drive.geometry()).unwrap();
-    let drive = Drive::new(drive.clone(), layout);
+    let drive = Drive::of(&drive.clone().into()).unwrap();
     let mut problems = Problems::default();
     let opened = recovery::open(&drive, Planted::default(), &mut problems).unwrap();
     let mut rows = Memtable::default();
