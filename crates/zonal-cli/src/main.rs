@@ -11,6 +11,7 @@
 //! | `device` | opens the device of a command line, and protects its file system | `mounts` |
 //! | `args` | the command line: every subcommand, option and default | `device` |
 //! | `output` | prints results, one file per form, and failures | `interrupt` |
+//! | `metadata` | finds the metadata drive of a file system | `device`, `output` |
 //! | `manual` | the manual pages | `args`, `device` |
 //! | `advice` | decides what to try after a failure | all above |
 //! | `log` | logging | `args`, `output` |

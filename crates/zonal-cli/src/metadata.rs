@@ -15,7 +15,7 @@ use zonal::output::is_drive;
 use zonal::{
     Geometry, GeometrySpec, LbaCount, OpenMode, Rules, SystemClock, ZoneRuns, ZonedDevice, shown,
 };
-use zonal_fs::furrow::{Drives, Part, PartKind, part_of};
+use zonal_fs::furrow::{self, Drives, Part, PartKind, part_of};
 
 use crate::device::{self, Stack};
 use crate::output::{progress, size};
@@ -130,12 +130,19 @@ fn disks() -> Vec<PathBuf> {
 }
 
 /// Opens the drive that is to have the metadata of a new file system. A disk without zones becomes
-/// a drive with zones like those of `data`; one that holds something only by `force`.
-pub(crate) fn open_new(name: &str, data: &Geometry, force: bool) -> Result<Arc<dyn ZonedDevice>> {
+/// a drive with zones like those of `data`; one that holds something only if `overwrite` allows it.
+pub(crate) fn open_new(
+    name: &str,
+    data: &Geometry,
+    overwrite: furrow::Overwrite,
+) -> Result<Arc<dyn ZonedDevice>> {
     let path = Path::new(name);
     let is_disk = path.metadata().is_ok_and(|found| found.file_type().is_block_device());
     if is_disk && !is_drive(path) && !disks().iter().any(|disk| is_same(disk, path)) {
-        let overwrite = if force { Overwrite::Replace } else { Overwrite::Refuse };
+        let overwrite = match overwrite {
+            furrow::Overwrite::Force => Overwrite::Replace,
+            furrow::Overwrite::Refuse => Overwrite::Refuse,
+        };
         make_zones(path, data, overwrite)?;
     }
     device::open(name, OpenMode::ReadWrite)

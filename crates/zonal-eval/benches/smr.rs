@@ -3,7 +3,7 @@
 //!
 //! Run it with `cargo bench -p zonal-eval --bench smr`; words after `--` choose loads by part of
 //! their name, and `--disk NAME` names another preset than `hc620`. Each load runs on a default
-//! mount, which spares the head, on one with `norotational`, and on one whose metadata is on an SSD.
+//! mount, which spares the head, on one with `norotational`, and with metadata on an SSD.
 //!
 //! | load | limit |
 //! | --- | --- |

@@ -409,7 +409,7 @@ pub(crate) struct Mkfs {
     /// Overwrite the contents of the device
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// Drive for the metadata, such as an SSD: DEVICE gets the data, and a second copy of the metadata
+    /// Drive for the metadata, such as an SSD; the other one has a second copy
     #[arg(long, value_name = "DEVICE")]
     pub(crate) metadata: Option<String>,
     /// Only print how mkfs would divide the zones

@@ -59,7 +59,7 @@ pub(crate) fn run(global: &Global, args: &Mkfs) -> Result<()> {
         label: args.label.clone(),
         uuid: uuid.into_bytes(),
         reserve_percent: args.reserve.into(),
-        overwrite: if args.force { Overwrite::Force } else { Overwrite::Refuse },
+        overwrite: overwrite(args),
         owner: user(),
         metadata: args.metadata.as_deref().map(metadata::absolute).unwrap_or_default(),
     };
@@ -96,12 +96,16 @@ pub(crate) fn run(global: &Global, args: &Mkfs) -> Result<()> {
     Ok(())
 }
 
+fn overwrite(args: &Mkfs) -> Overwrite {
+    if args.force { Overwrite::Force } else { Overwrite::Refuse }
+}
+
 /// The drives of the new file system.
 fn drives(args: &Mkfs, mode: OpenMode) -> Result<Drives> {
     let data = device::open(&args.device, mode)?;
     let Some(name) = &args.metadata else { return Ok(data.into()) };
     let metadata = match mode {
-        OpenMode::ReadWrite => metadata::open_new(name, data.geometry(), args.force)?,
+        OpenMode::ReadWrite => metadata::open_new(name, data.geometry(), overwrite(args))?,
         OpenMode::ReadOnly | OpenMode::ReadLocked => device::open(name, mode)?,
     };
     Drives::with_metadata(data, metadata).with_context(|| format!("metadata on {name}"))
