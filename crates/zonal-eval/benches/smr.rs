@@ -370,14 +370,14 @@ fn tree(setting: &Setting, report: &mut Report) {
             let size = 1 << random.random_range(9..16);
             let size = random.random_range(size / 2..=size);
             rig.write(file, 0, &vec![0; size]);
-            bytes += size;
+            bytes += size.next_multiple_of(4096);
             let set = SetAttr { perm: Some(0o644), ..SetAttr::default() };
             rig.fs.setattr(&Caller::ROOT, file, &set).expect("set");
         }
     }
     rig.fs.sync().expect("synced");
     span.end(&rig, "written", report);
-    report.add_variant(("data", "written"), "MB", &[bytes as f64 / 1e6]);
+    report.add_variant(("blocks", "written"), "MB", &[bytes as f64 / 1e6]);
 
     rig.cool();
     let span = rig.begin();

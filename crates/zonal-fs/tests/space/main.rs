@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "what overwriting costs is a part of the result")]
 #![expect(clippy::cast_precision_loss, reason = "ratios of bytes")]
 
+mod ahead;
 mod any_drive;
 mod calls;
 mod churn;

@@ -6,6 +6,7 @@ use zonal_placement::life::Evidence;
 use zonal_placement::streams::Budget;
 
 use crate::FsError;
+use crate::furrow::drive::ahead::WINDOWS;
 use crate::furrow::drive::drives::Drives;
 use crate::furrow::drive::part::sequential_pair;
 use crate::furrow::format::row::map_bytes;
@@ -177,6 +178,8 @@ pub(in crate::furrow) struct Layout {
     pub(in crate::furrow) record_bytes: usize,
     /// Bytes of memory that remap tables may take.
     pub(in crate::furrow) moved_bytes: usize,
+    /// Blocks that a window of the read-ahead has at most.
+    pub(in crate::furrow) window_blocks: u16,
     /// Blocks of a full sequential zone.
     pub(in crate::furrow) zone_blocks: u32,
     /// The drive allows so few active zones that metadata finishes its zones between writes.
@@ -250,6 +253,7 @@ impl Layout {
             journal_blocks: JOURNAL_BYTES_MAX.min(zone_bytes * 3 / 4) >> BLOCK_SHIFT,
             record_bytes: narrow((zone_bytes / 4).min(PART_BYTES_MAX)),
             moved_bytes: usize::MAX,
+            window_blocks: 0,
             zone_blocks,
             few_active_zones: false,
             few_open_pairs: false,
@@ -281,6 +285,8 @@ impl Layout {
         let budget = options.memory_budget(seeks);
         self.limit_memory(budget.memtable, budget.part);
         self.moved_bytes = budget.moved;
+        self.window_blocks =
+            u16::try_from(budget.ahead / WINDOWS / BLOCK_BYTES).expect("some megabytes");
         (self.placement, self.evidence) = (options.placement(), options.evidence());
         let wanted = options.max_open_zones.map_or(usize::MAX, |zones| zones.get() as usize);
         self.open_zones = self.open_zones.min(wanted);

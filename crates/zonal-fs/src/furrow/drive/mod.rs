@@ -1,12 +1,13 @@
 //! The drive in file-system blocks: turns zone and block into device calls. No other room calls the
 //! device.
 
+pub(super) mod ahead;
 pub(super) mod drives;
 pub(super) mod host;
 pub mod layout;
 pub(super) mod part;
 pub(super) mod pins;
-mod reads;
+pub(super) mod reads;
 pub(super) mod verify;
 
 use std::collections::BTreeSet;
@@ -17,6 +18,7 @@ use zonal::{
     DeviceError, Io, Lba, LbaCount, Op, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
 };
 
+use crate::furrow::drive::ahead::ReadAhead;
 use crate::furrow::drive::drives::Drives;
 use crate::furrow::drive::host::{HostSpace, OnFullHost};
 use crate::furrow::drive::layout::Layout;
@@ -51,6 +53,7 @@ pub(super) struct Drive {
     /// `changes` after the last reset: a host gets the zone's space back by the flush after it.
     last_reset: AtomicU64,
     host: HostSpace,
+    ahead: ReadAhead,
     pub(super) counts: Counts,
     pub(super) pins: ReadPins,
     pub(super) planted: Planted,
@@ -137,6 +140,7 @@ impl Drive {
             unflushed,
             last_reset: AtomicU64::new(0),
             host: HostSpace::default(),
+            ahead: ReadAhead::new(layout.window_blocks.into()),
             counts,
             pins,
             planted: Planted::default(),
@@ -350,6 +354,7 @@ impl Drive {
     /// Resets a zone. A conventional one has no write pointer: the device only deallocates its
     /// blocks.
     pub(super) fn reset(&self, zone: u32) -> Result<()> {
+        self.ahead.forget(zone);
         if self.layout.is_conventional(zone) {
             self.deallocate(zone);
             return Ok(());

@@ -9,6 +9,7 @@ use zonal::{DeviceError, ZoneId, crc32c};
 
 use crate::FsError;
 use crate::furrow::drive::Drive;
+use crate::furrow::drive::reads::Wanted;
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::planted::mistake;
 use crate::vfs::Ino;
@@ -26,6 +27,8 @@ pub(in crate::furrow) struct StoredBlocks {
     pub(in crate::furrow) ino: Ino,
     /// File block of the first one.
     pub(in crate::furrow) first: u64,
+    /// The zone's blocks up to here have data that no write changes; 0 if this is not known.
+    pub(in crate::furrow) readable: u32,
 }
 
 impl Drive {
@@ -98,7 +101,10 @@ impl Drive {
         &self,
         mut wanted: Vec<(&StoredBlocks, &mut [u8])>,
     ) -> crate::vfs::Result<()> {
-        let places = wanted.iter_mut().map(|(source, buffer)| (source.at, &mut **buffer));
+        let places = wanted.iter_mut().map(|(source, buffer)| {
+            let StoredBlocks { at, readable, .. } = **source;
+            Wanted { at, buffer, readable }
+        });
         self.read_all(&mut places.collect::<Vec<_>>())?;
         mistake!(self, SkipDataChecksum, return Ok(()));
         for (source, buffer) in wanted {

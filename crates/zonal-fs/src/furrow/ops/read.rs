@@ -333,7 +333,8 @@ fn stored_part(
     let (skip, count) = (narrow(first - start), narrow(limit - first));
     let crcs = stored.crcs[skip as usize..(skip + count) as usize].to_vec();
     let at = Address { zone: stored.zone, block: stored.block + skip };
-    Some(StoredBlocks { at, crcs, ino, first })
+    let readable = state.zones.slot(at.zone).readable();
+    Some(StoredBlocks { at, crcs, ino, first, readable })
 }
 
 #[cfg(test)]

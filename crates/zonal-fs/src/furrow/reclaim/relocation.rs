@@ -11,6 +11,7 @@ use zonal_placement::streams::Locality;
 
 use super::Reclaimer;
 use crate::FsError;
+use crate::furrow::drive::reads::Wanted;
 use crate::furrow::format::backref::{Backref, Owner};
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::metadata::map::place::Placed;
@@ -211,12 +212,13 @@ impl Reclaimer {
         for run in batch.chunk_by(is_next) {
             let blocks: usize = run.iter().map(|live| live.crcs.len()).sum();
             let now = rest.split_off_mut(..blocks * BLOCK_BYTES).expect("it is as long as all");
-            runs.push((Address { zone: victim, block: run[0].block }, now));
+            let at = Address { zone: victim, block: run[0].block };
+            runs.push(Wanted { at, buffer: now, readable: 0 });
         }
         self.drive.read_all(&mut runs)?;
-        for (run, (at, read)) in batch.chunk_by(is_next).zip(runs) {
+        for (run, Wanted { at, buffer, .. }) in batch.chunk_by(is_next).zip(runs) {
             let crcs = run.iter().map(|live| &live.crcs[..]).collect::<Vec<_>>().concat();
-            for index in self.drive.find_wrong(at, &crcs, read) {
+            for index in self.drive.find_wrong(at, &crcs, buffer) {
                 self.drive.counts.blocks_moved_wrong.fetch_add(1, Ordering::Relaxed);
                 let block = at.block + index;
                 let live = run.iter().rfind(|live| live.block <= block);

@@ -98,7 +98,8 @@ impl Writer {
         })?;
         let Some(stored) = stored else { return Ok(BlockBase { of, stored: None }) };
         let StoredAt { at, crc, .. } = stored;
-        let source = StoredBlocks { at, crcs: vec![crc], ino: of.ino, first: of.block };
+        let source =
+            StoredBlocks { at, crcs: vec![crc], ino: of.ino, first: of.block, readable: 0 };
         let mut data = Box::new([0; BLOCK_BYTES]);
         let early = self.tree.planted.has(PlantedBug::UnpinBeforeBase);
         if early {

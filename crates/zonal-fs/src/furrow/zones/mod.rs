@@ -173,6 +173,11 @@ impl ZoneSlot {
     pub(super) fn remaining(&self) -> u32 {
         self.capacity - self.written
     }
+
+    /// The first blocks whose write has ended: a write before them may be under way otherwise.
+    pub(super) fn readable(&self) -> u32 {
+        if self.in_flight == 0 { self.end } else { 0 }
+    }
 }
 
 /// All zones.
