@@ -26,7 +26,7 @@ pub const LEVELDB_HEADERS: Packaged = ("/usr/include/leveldb/env.h", "libleveldb
 pub const CPP_COMPILER: Packaged = ("c++", "g++");
 
 /// Programs and files that the suites need.
-const PACKAGED: [Packaged; 24] = [
+const PACKAGED: [Packaged; 27] = [
     ("fio", "fio"),
     // Clients of NBD.
     ("qemu-img", "qemu-utils"),
@@ -49,6 +49,9 @@ const PACKAGED: [Packaged; 24] = [
     ("/usr/lib/python3/dist-packages/plyvel/__init__.py", "python3-plyvel"),
     // For bindings of RocksDB's headers.
     ("/usr/lib/llvm-14/lib/libclang.so.1", "libclang-dev"),
+    ("restic", "restic"),
+    ("borg", "borgbackup"),
+    ("rsync", "rsync"),
     ("tmux", "tmux"),
     ("groff", "groff-base"),
     // HDFS. Maven fetches Hadoop's jars.

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
 #![allow(clippy::doc_markdown, reason = "the names of programs are words here")]
 
+mod backup;
 mod ceph;
 mod hdfs;
 mod mariadb;
