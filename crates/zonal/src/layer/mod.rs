@@ -8,6 +8,7 @@ use crate::{
 
 pub mod concat;
 pub mod delay;
+pub mod elevator;
 pub mod fault;
 pub mod limited;
 pub mod meter;

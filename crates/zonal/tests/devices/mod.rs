@@ -12,6 +12,7 @@ use zonal::file::{CreateOptions, Overwrite};
 use zonal::image::Image;
 use zonal::layer::concat::Concat;
 use zonal::layer::delay::Delay;
+use zonal::layer::elevator::Elevator;
 use zonal::layer::fault::{Fault, FaultPlan};
 use zonal::layer::limited::{Limited, ZoneLimits};
 use zonal::layer::meter::Meter;
@@ -51,6 +52,8 @@ pub const DEVICES: &[(&str, Make)] = &[
     }),
     ("po2:po2:mem", |spec| plain(PowerOfTwo::new(PowerOfTwo::new(memory(spec)).unwrap()).unwrap())),
     ("delay:mem", |spec| plain(Delay::new(memory(spec), Duration::ZERO))),
+    ("elevator:mem", |spec| plain(elevator(memory(spec)))),
+    ("po2:elevator:slice:mem", |spec| plain(PowerOfTwo::new(elevator(slice(spec))).unwrap())),
     ("meter:mem", |spec| plain(meter(memory(spec)))),
     ("trace:mem", |spec| {
         plain(Trace::new(memory(spec), std::io::sink(), TraceContent::Data).unwrap())
@@ -114,6 +117,11 @@ fn plain(device: impl ZonedDevice + 'static) -> Device {
 
 fn memory(spec: GeometrySpec) -> MemoryDrive {
     MemoryDrive::new(spec).unwrap()
+}
+
+/// With room for a part of what the tests write.
+fn elevator<D: ZonedDevice>(below: D) -> Elevator<D> {
+    Elevator::new(below, ByteCount::new(100 << 10)).unwrap()
 }
 
 fn meter<D: ZonedDevice>(below: D) -> Meter<D> {
