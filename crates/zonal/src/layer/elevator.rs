@@ -9,10 +9,9 @@
 //! - A write pointer that a caller sees counts the blocks in memory, and reads find them.
 //! - The drive can refuse blocks that were acknowledged. The next flush returns that error, and the
 //!   zone has the write pointer of the drive from then on.
-//! - Only an open zone has blocks in memory: the write that opens a zone goes to the drive, so the
-//!   drive answers for its limits. Close, finish, and the write that fills a zone empty its part of
-//!   the buffer first. At the limit of open zones this layer closes the one that was written
-//!   longest ago.
+//! - Only an open zone has blocks in memory. Close, finish, and the write that fills a zone empty its
+//!   part of the buffer first. At the limit of open zones this layer closes the one that was used
+//!   longest ago. With a limit of active zones, the write that opens a zone goes to the drive.
 //! - One thread writes at a time. A writer that finds the buffer full writes out the longest run.
 //!
 //! Conventional zones, and zones where sequential writes are preferred, are written directly.
@@ -46,7 +45,7 @@ const RUN: usize = 32 << 20;
 ///     disk.append(ZoneId::new(0), &[1; 4096])?;
 ///     disk.append(ZoneId::new(1), &[1; 4096])?;
 /// }
-/// disk.flush()?; // six of the eight blocks move the head once for each zone
+/// disk.flush()?; // the head moves once for each zone
 /// # Ok::<(), zonal::DeviceError>(())
 /// ```
 pub struct Elevator<D: ZonedDevice> {
@@ -62,7 +61,7 @@ pub struct Elevator<D: ZonedDevice> {
 /// The open zones, and their blocks in memory.
 #[derive(Default)]
 struct State {
-    /// Open sequential zones of the drive.
+    /// Open sequential zones: those of the drive, and those that the blocks in memory will open.
     open: BTreeMap<ZoneId, Run>,
     /// Bytes in memory.
     bytes: usize,
@@ -157,14 +156,21 @@ impl<D: ZonedDevice> Elevator<D> {
                 return Ok(lba);
             }
         }
-        // The zone is not open, or the write fills it or is wrong: the drive decides.
+        // The zone is not open, or the write fills it or is wrong.
         self.settle(zone);
-        self.close_one_for(zone, |found| {
-            let blocks = LbaCount::new(self.blocks(data.len()));
-            let room = found.wp.map(|wp| found.start + found.capacity - wp);
-            let is_whole = blocks.get() > 0 && self.bytes(blocks.get()) == data.len();
-            is_whole && at.is_none_or(|at| found.wp == Some(at)) && room >= Some(blocks)
-        })?;
+        let found = self.below.zone(zone)?;
+        let blocks = LbaCount::new(self.blocks(data.len()));
+        let is_whole = blocks.get() > 0 && self.bytes(blocks.get()) == data.len();
+        let room = found.wp.map(|wp| found.start + found.capacity - wp);
+        if is_whole && at.is_none_or(|at| found.wp == Some(at)) && room >= Some(blocks) {
+            self.close_one_for(&found)?;
+            if self.can_start(&found) {
+                self.enter(&Zone { cond: ZoneCond::ImplicitOpen, ..found });
+                if let Some(lba) = self.buffer(zone, at, data) {
+                    return Ok(lba);
+                }
+            }
+        }
         let written = match at {
             Some(lba) => self.below.write(lba, data).map(|()| lba),
             None => self.below.append(zone, data),
@@ -248,39 +254,51 @@ impl<D: ZonedDevice> Elevator<D> {
         }
     }
 
-    /// Closes the zone that was used longest ago, if the drive would do that to open `zone`. The
-    /// drive does not open it unless `is_right`.
-    fn close_one_for(&self, zone: ZoneId, is_right: impl FnOnce(&Zone) -> bool) -> Result<()> {
+    /// Open zones other than this one.
+    fn open_beside(&self, zone: ZoneId) -> u32 {
+        let others = self.state().open.keys().filter(|open| **open != zone).count();
+        u32::try_from(others).unwrap_or(u32::MAX)
+    }
+
+    /// Whether blocks in memory can open a zone once the drive gets them.
+    fn can_start(&self, zone: &Zone) -> bool {
+        let geometry = self.below.geometry();
+        matches!(zone.cond, ZoneCond::Empty | ZoneCond::Closed)
+            && geometry.max_active().is_none()
+            && geometry.max_open().is_none_or(|limit| self.open_beside(zone.id) < limit)
+    }
+
+    /// Closes the zone that was used longest ago, if the drive would do that to open `zone`.
+    fn close_one_for(&self, zone: &Zone) -> Result<()> {
         let geometry = self.below.geometry();
         let Some(limit) = geometry.max_open() else { return Ok(()) };
+        if self.open_beside(zone.id) < limit {
+            return Ok(());
+        }
         let victim = {
             let state = self.state();
             let implicit = state.open.iter().filter(|(_, run)| run.cond == ZoneCond::ImplicitOpen);
-            let others = state.open.keys().filter(|open| **open != zone).count();
-            let victim =
-                implicit.filter(|(open, _)| **open != zone).min_by_key(|(_, run)| run.used);
-            victim.filter(|_| others >= limit as usize).map(|(victim, _)| *victim)
+            let others = implicit.filter(|(open, _)| **open != zone.id);
+            others.min_by_key(|(_, run)| run.used).map(|(victim, _)| *victim)
         };
         let Some(victim) = victim else { return Ok(()) };
-        let found = self.below.zone(zone)?;
-        let takes_one = match found.cond {
-            ZoneCond::Closed => true,
-            ZoneCond::Empty => match geometry.max_active() {
-                Some(limit) => {
-                    let zones = self.below.report_all()?;
-                    let active = zones.iter().filter(|zone| zone.cond.is_active()).count();
-                    active < limit as usize
-                }
-                None => true,
-            },
-            ZoneCond::ImplicitOpen
-            | ZoneCond::ExplicitOpen
-            | ZoneCond::NotWp
-            | ZoneCond::Full
-            | ZoneCond::ReadOnly
-            | ZoneCond::Offline => false,
+        let takes_one = match (zone.cond, geometry.max_active()) {
+            (ZoneCond::Closed, _) | (ZoneCond::Empty, None) => true,
+            (ZoneCond::Empty, Some(limit)) => {
+                let zones = self.below.report_all()?;
+                zones.iter().filter(|zone| zone.cond.is_active()).count() < limit as usize
+            }
+            (
+                ZoneCond::ImplicitOpen
+                | ZoneCond::ExplicitOpen
+                | ZoneCond::NotWp
+                | ZoneCond::Full
+                | ZoneCond::ReadOnly
+                | ZoneCond::Offline,
+                _,
+            ) => false,
         };
-        if takes_one && is_right(&found) {
+        if takes_one {
             self.settle(victim);
             let closed = self.below.manage(Select::One(victim), ZoneAction::Close);
             self.learn(victim);
@@ -373,7 +391,7 @@ impl<D: ZonedDevice> ZonedDevice for Elevator<D> {
         self.below.report(first, zones, limit)?;
         for zone in &mut zones[from..] {
             if let Some(run) = state.open.get(&zone.id).filter(|run| !run.data.is_empty()) {
-                zone.wp = Some(self.shown(run));
+                (zone.cond, zone.wp) = (run.cond, Some(self.shown(run)));
             }
         }
         Ok(())
@@ -424,7 +442,7 @@ impl<D: ZonedDevice> ZonedDevice for Elevator<D> {
                 self.forget(zone);
                 return Ok(());
             }
-            ZoneAction::Open => self.close_one_for(zone, |_| true)?,
+            ZoneAction::Open => self.close_one_for(&self.below.zone(zone)?)?,
             ZoneAction::Close | ZoneAction::Finish => {}
         }
         self.settle(zone);
