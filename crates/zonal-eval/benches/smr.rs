@@ -8,6 +8,7 @@
 //! | load | limit |
 //! | --- | --- |
 //! | `writers`: 1 to 32 files at once, 64 KiB of each by turns | the rate of long writes |
+//! | `zones`: 1 to 32 zones at once, 64 KiB of each by turns, through the elevator | the same |
 //! | `fsync`: 4 KiB and an fsync, again and again | a seek and half a turn |
 //! | `random`: 4 KiB anywhere in a file | the rate of long writes |
 //! | `tree`: 80,000 small files written, read cold and deleted | the rate of long transfers |
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use bench_support::Report;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use zonal::layer::elevator::{BUFFER, Elevator};
 use zonal::{
     Clock, GeometrySpec, Lba, LbaCount, ManualClock, MemoryDrive, ZoneId, ZoneRuns, ZonedDevice,
 };
@@ -159,8 +161,9 @@ fn main() {
         let options = MountOptions { rotational, ..MountOptions::default() };
         (name, Setting { config: config.clone(), options, metadata })
     });
-    let loads: [(&str, Measure); 6] = [
+    let loads: [(&str, Measure); 7] = [
         ("smr-writers", writers),
+        ("smr-zones", zones),
         ("smr-fsync", fsync),
         ("smr-random", random),
         ("smr-reclaim", reclaim),
@@ -225,8 +228,8 @@ impl Rig {
 
 impl Span {
     /// Reports what happened since the begin; returns the seconds.
-    fn end(&self, rig: &Rig, name: &str, report: &mut Report) -> f64 {
-        let (begin, end) = (&self.begin, rig.disk.account());
+    fn end(&self, disk: &SimDisk, name: &str, report: &mut Report) -> f64 {
+        let (begin, end) = (&self.begin, disk.account());
         let seconds = (end.virtual_ns - begin.virtual_ns) as f64 / 1e9;
         let mut push = |figure: &str, unit: &str, value: f64| {
             report.add_variant((figure, name), unit, &[value]);
@@ -260,7 +263,37 @@ fn writers(setting: &Setting, report: &mut Report) {
         }
         rig.fs.sync().expect("synced");
         let name = format!("{writers} writers");
-        let seconds = span.end(&rig, &name, report);
+        let seconds = span.end(&rig.disk, &name, report);
+        report.add_variant(("rate", &name), "MB/s", &[WRITTEN as f64 / seconds / 1e6]);
+    }
+}
+
+/// Zones that front ends without a file system of ours write side by side.
+fn zones(setting: &Setting, report: &mut Report) {
+    for writers in [1, 2, 8, 32] {
+        let disk = Arc::new(SimDisk::new(&setting.config).expect("a possible disk"));
+        let device: Box<dyn ZonedDevice> = match setting.options.rotational {
+            Some(false) => Box::new(disk.clone()),
+            Some(true) | None => {
+                Box::new(Elevator::new(disk.clone(), BUFFER).expect("it reports its zones"))
+            }
+        };
+        let geometry = disk.geometry();
+        let zones: Vec<_> =
+            geometry.zones().filter(|zone| geometry.kind(*zone).is_sequential()).collect();
+        let each = WRITTEN / writers;
+        let (data, span) = (vec![0; PIECE], Span { begin: disk.account() });
+        for round in 0..each / PIECE as u64 {
+            for writer in 0..writers {
+                // Each writer fills one zone after the other, far from those of the others.
+                let filled = round * PIECE as u64 / geometry.bytes(geometry.zone_size()).get();
+                let zone = zones[(writer * 100 + filled) as usize];
+                device.append(zone, &data).expect("written");
+            }
+        }
+        device.flush().expect("durable");
+        let name = format!("{writers} writers");
+        let seconds = span.end(&disk, &name, report);
         report.add_variant(("rate", &name), "MB/s", &[WRITTEN as f64 / seconds / 1e6]);
     }
 }
@@ -278,7 +311,7 @@ fn fsync(setting: &Setting, report: &mut Report) {
         rig.fs.fsync(file, SyncKind::Full).expect("synced");
     }
     let flushes = rig.disk.account().flushes - span.begin.flushes;
-    let seconds = span.end(&rig, "1 caller", report);
+    let seconds = span.end(&rig.disk, "1 caller", report);
     report.add_variant(("an fsync", "1 caller"), "ms", &[seconds * 1e3 / COUNT as f64]);
     report.add_variant(
         ("flushes of an fsync", "1 caller"),
@@ -340,7 +373,7 @@ fn overwrite(
     }
     rig.fs.sync().expect("synced");
     let name = "4 KiB";
-    let seconds = span.end(rig, name, report);
+    let seconds = span.end(&rig.disk, name, report);
     times.sort_unstable();
     report.add_variant(("rate", name), "IOPS", &[times.len() as f64 / seconds]);
     for (share, word) in [(0.99, "p99"), (0.9999, "p99.99"), (1.0, "longest")] {
@@ -376,7 +409,7 @@ fn tree(setting: &Setting, report: &mut Report) {
         }
     }
     rig.fs.sync().expect("synced");
-    span.end(&rig, "written", report);
+    span.end(&rig.disk, "written", report);
     report.add_variant(("blocks", "written"), "MB", &[bytes as f64 / 1e6]);
 
     rig.cool();
@@ -388,7 +421,7 @@ fn tree(setting: &Setting, report: &mut Report) {
             rig.fs.read(file, 0, &mut buffer).expect("read");
         }
     }
-    span.end(&rig, "read cold", report);
+    span.end(&rig.disk, "read cold", report);
 
     rig.cool();
     let span = rig.begin();
@@ -400,7 +433,7 @@ fn tree(setting: &Setting, report: &mut Report) {
         rig.fs.rmdir(Ino::ROOT, &name).expect("removed");
     }
     rig.fs.sync().expect("synced");
-    span.end(&rig, "deleted", report);
+    span.end(&rig.disk, "deleted", report);
 }
 
 /// The entries of a directory, without itself and its parent.
@@ -444,6 +477,6 @@ fn apart(setting: &Setting, report: &mut Report) {
     for at in (0..BYTES).step_by(buffer.len()) {
         rig.fs.read(files[3], at, &mut buffer).expect("read");
     }
-    let seconds = span.end(&rig, "one of 8", report);
+    let seconds = span.end(&rig.disk, "one of 8", report);
     report.add_variant(("rate", "one of 8"), "MB/s", &[BYTES as f64 / seconds / 1e6]);
 }

@@ -311,16 +311,19 @@ impl KindOptions {
 
     /// The options of a Furrow that are not the default.
     fn unshown(&self) -> Vec<String> {
-        let Self::Furrow(options) = self else { return Vec::new() };
+        let named = |is_on| if is_on { "rotational" } else { "norotational" }.to_owned();
+        let options = match self {
+            Self::Furrow(options) => options,
+            Self::Zonefs(options) => return options.rotational.map(named).into_iter().collect(),
+        };
         let furrow::MountOptions { memory, max_open_zones, rotational, commit_seconds, .. } =
             *options;
         let is_default = memory == furrow::MountOptions::MEMORY;
         let memory = (!is_default).then(|| format!("memory={}", size::exact(memory.get())));
         let zones = max_open_zones.map(|zones| format!("max_open_zones={zones}"));
-        let rotational = rotational.map(|is_on| if is_on { "rotational" } else { "norotational" });
         let is_default = commit_seconds == furrow::MountOptions::COMMIT_SECONDS_OF_MOUNT;
         let commit = (!is_default).then(|| format!("commit={commit_seconds}"));
-        [memory, zones, rotational.map(str::to_owned), commit].into_iter().flatten().collect()
+        [memory, zones, rotational.map(named), commit].into_iter().flatten().collect()
     }
 }
 
@@ -370,7 +373,9 @@ impl Options {
         changed.mount_point.clone_from(&new.mount.mount_point);
         let is_kind_changeable = match (&self.kind, &new.kind) {
             (KindOptions::Furrow(now), KindOptions::Furrow(new)) => now.can_become(new),
-            (KindOptions::Zonefs(_), KindOptions::Zonefs(_)) => true,
+            (KindOptions::Zonefs(now), KindOptions::Zonefs(new)) => {
+                now.rotational == new.rotational
+            }
             (KindOptions::Furrow(_), KindOptions::Zonefs(_))
             | (KindOptions::Zonefs(_), KindOptions::Furrow(_)) => false,
         };

@@ -156,9 +156,9 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         .by_default("by drive"),
     of(Of::Furrow, "metadata=", "DEVICE", "The metadata drive; `missing` with ro where it is lost")
         .by_default("by UUID"),
-    of(Of::Furrow, "rotational", "", "Spare the head of a disk: write in long runs")
+    of(Of::Both, "rotational", "", "Spare the head of a disk: write in long runs")
         .by_default("by drive"),
-    of(Of::Furrow, "norotational", "", "Write as to flash, where a jump costs nothing"),
+    of(Of::Both, "norotational", "", "Write as to flash, where a jump costs nothing"),
     of(Of::Furrow, "nolifetime", "", "Ignore lifetime hints of programs").remountable(),
     of(Of::Furrow, "lifetime", "", "Use lifetime hints of programs to place data")
         .by_default("yes")
@@ -385,7 +385,8 @@ mod tests {
                 Err(_) => text == "remount",
             };
             let is_taken = match option.of {
-                Of::Both | Of::Others => by_all,
+                Of::Both => by_all || taken == (Taken::Yes, Taken::Yes),
+                Of::Others => by_all,
                 Of::Furrow => by_all || taken.0 == Taken::Yes,
                 Of::Zonefs => by_all || taken.1 == Taken::Yes,
             };

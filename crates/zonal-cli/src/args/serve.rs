@@ -37,7 +37,7 @@ pub(crate) struct NvmeTcp {
     #[arg(long, value_name = "BYTES")]
     pub(crate) zone_extension: Option<u16>,
     /// Complete writes only when they are durable: without a volatile write cache, a server that is
-    /// killed loses nothing
+    /// killed loses nothing, and one of a disk that rotates gathers no writes in memory
     #[arg(long)]
     pub(crate) write_through: bool,
     /// Memory limit for all connections; each queue uses 2.9 MiB

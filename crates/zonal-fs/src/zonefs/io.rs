@@ -110,7 +110,7 @@ impl ZoneFs {
             Group::Sequential => self.write_at_end(file, offset, data),
         }?;
         if flags.contains(WriteFlags::DURABLE) {
-            self.device.flush()?;
+            self.flush()?;
         }
         Ok(written)
     }

@@ -24,10 +24,11 @@ mod recover;
 mod tree;
 mod zones;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
+use zonal::layer::elevator::{self, Elevator};
 use zonal::{Clock, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
 
 use self::file::{Owned, ZoneFile};
@@ -79,6 +80,8 @@ pub struct MountOptions {
     pub errors: ErrorPolicy,
     /// Whether to open zones explicitly. Ignored where the device has no limit.
     pub open: OpenPolicy,
+    /// Whether to spare the head of a disk; `None` to ask the drive whether it rotates.
+    pub rotational: Option<bool>,
     /// Whether to write.
     #[serde(skip)]
     pub access: Access,
@@ -133,6 +136,10 @@ pub struct Stats {
 /// ```
 pub struct ZoneFs {
     device: Arc<dyn ZonedDevice>,
+    /// The same, if it gathers writes for a disk.
+    elevator: Option<Arc<Elevator<Arc<dyn ZonedDevice>>>>,
+    /// When the worker last wrote out what the elevator had gathered.
+    written_out_ns: AtomicU64,
     clock: Arc<dyn Clock>,
     superblock: Superblock,
     options: RwLock<MountOptions>,
@@ -173,6 +180,14 @@ impl ZoneFs {
         options: MountOptions,
     ) -> Result<Self> {
         let superblock = Superblock::read(&*device)?;
+        let spares = options.rotational.unwrap_or_else(|| device.rotates());
+        let elevator = match options.access {
+            Access::ReadWrite if spares => {
+                Some(Arc::new(Elevator::new(device.clone(), elevator::BUFFER)?))
+            }
+            Access::ReadWrite | Access::ReadOnly => None,
+        };
+        let device = elevator.clone().map_or(device, |elevator| elevator as _);
         let now = Timestamp::from_ns(clock.wall_ns());
         let file = owned(&superblock, now);
         let directory = Owned { perm: 0o555, uid: 0, gid: 0, ..file };
@@ -186,6 +201,8 @@ impl ZoneFs {
             options: RwLock::new(checked(&*device, options)),
             access: Latch::new(options.access),
             device,
+            elevator,
+            written_out_ns: AtomicU64::new(0),
             clock,
             superblock,
             tree,
@@ -208,6 +225,11 @@ impl ZoneFs {
     /// A file by its group and name.
     pub fn file(&self, group: Group, number: u32) -> Option<Ino> {
         self.tree.files_of(group).get(number as usize).map(ZoneFile::ino)
+    }
+
+    /// Whether the mount spares the head of a disk.
+    pub fn is_rotational(&self) -> bool {
+        self.elevator.is_some()
     }
 
     /// Health of a file.

@@ -167,7 +167,7 @@ impl FileSystem for ZoneFs {
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(self.device.flush()?)
+        self.flush()
     }
 
     fn readdir_with(
@@ -276,6 +276,7 @@ impl FileSystem for ZoneFs {
 
     fn tick(&self) -> Result<()> {
         self.close_when_due();
+        self.write_out_when_due();
         Ok(())
     }
 

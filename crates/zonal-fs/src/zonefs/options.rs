@@ -20,7 +20,8 @@ impl ErrorPolicy {
 }
 
 impl MountOptions {
-    /// Takes one option: `errors=POLICY`, `explicit-open` or, which Linux lacks, `implicit-open`.
+    /// Takes one option: `errors=POLICY`, `explicit-open` or, which Linux lacks, `implicit-open`,
+    /// `rotational` and `norotational`.
     ///
     /// ```
     /// use zonal_fs::options::Taken;
@@ -34,6 +35,8 @@ impl MountOptions {
     pub fn take(&mut self, option: &str) -> Taken {
         match option.split_once('=') {
             None if option == "explicit-open" => self.open = OpenPolicy::Explicit,
+            None if option == "rotational" => self.rotational = Some(true),
+            None if option == "norotational" => self.rotational = Some(false),
             None if option == "implicit-open" => self.open = OpenPolicy::Implicit,
             Some(("errors", value)) => {
                 let found = ErrorPolicy::ALL.into_iter().find(|(name, _)| *name == value);
@@ -41,7 +44,9 @@ impl MountOptions {
                 self.errors = policy;
             }
             None if option == "errors" => return Taken::Bad,
-            Some(("explicit-open" | "implicit-open", _)) => return Taken::Bad,
+            Some(("explicit-open" | "implicit-open" | "rotational" | "norotational", _)) => {
+                return Taken::Bad;
+            }
             None | Some(_) => return Taken::No,
         }
         Taken::Yes

@@ -15,6 +15,7 @@
 //! report: its next use makes one, and fails as long as the device gives none.
 
 use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
 
 use zonal::Zone;
 
@@ -47,6 +48,33 @@ struct Outcome {
 }
 
 impl ZoneFs {
+    /// Makes all writes durable. On a disk this is where a refused write shows: each file whose zone
+    /// has lost blocks is treated as after a failed write.
+    pub(super) fn flush(&self) -> Result<()> {
+        let flushed = self.device.flush();
+        if flushed.is_err() && self.is_rotational() {
+            for file in self.tree.files_of(Group::Sequential) {
+                self.find_out(file, &mut file.settled(), Failed::Read);
+            }
+        }
+        Ok(flushed?)
+    }
+
+    /// Writes out what the elevator has gathered, every few seconds: then a daemon that is killed
+    /// loses no older writes.
+    pub(super) fn write_out_when_due(&self) {
+        const AGE_NS: u64 = 5_000_000_000;
+        let Some(elevator) = self.elevator.as_ref().filter(|elevator| elevator.holds_blocks())
+        else {
+            return;
+        };
+        let now = self.clock.monotonic_ns();
+        if now.saturating_sub(self.written_out_ns.load(Ordering::Relaxed)) >= AGE_NS {
+            self.written_out_ns.store(now, Ordering::Relaxed);
+            elevator.write_out_all();
+        }
+    }
+
     /// Reports the zone of a file after a failure, and applies the policy to the file. If that
     /// fails, the file is owed a report.
     pub(super) fn find_out(&self, file: &ZoneFile, writer: &mut Writer, failed: Failed) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use zonal::layer::fault::Fault;
 use zonal::{DeviceError, Lba, LbaCount, ManualClock, Zone, ZoneCond, ZoneId, ZonedDevice};
-use zonal_fs::vfs::{Access, FileSystem, OpenFor};
+use zonal_fs::vfs::{Access, FileSystem, OpenFor, SyncKind};
 use zonal_fs::zonefs::{ErrorPolicy, MountOptions, ZoneFs};
 
 use super::{
@@ -352,4 +352,45 @@ fn shutdown_after_failure_flushes_data_of_other_zones() {
         assert_eq!((errno(written), setup.fs.access()), (5, Access::ReadOnly));
         assert_eq!(setup.fs.shutdown().is_err(), flush_fails, "flush fails: {flush_fails}");
     }
+}
+
+#[test]
+fn write_that_disk_refuses_late_shows_at_fsync() {
+    let below = drive("zone=3M,zones=6");
+    format(&*below, &zonal_fs::zonefs::MkfsOptions::default());
+    let plan = "write,zone=2,nth=2".parse().expect("a fault plan");
+    let device: Arc<dyn ZonedDevice> = Arc::new(Fault::new(below, plan));
+    let errors = ErrorPolicy::Repair;
+    let options = MountOptions { errors, rotational: Some(true), ..MountOptions::default() };
+    let fs = mount(&device, options);
+    let [file, other] = [1, 2].map(|number| seq(&fs, number));
+    for file in [file, other] {
+        // The drive has a limit of active zones, so the first write of a zone goes to it.
+        fs.write(file, 0, &[7; BLOCK_LEN], DIRECT).expect("written");
+        fs.write(file, BLOCK, &[7; BLOCK_LEN], DIRECT).expect("in memory");
+        assert_eq!(fs.getattr(file).expect("it is there").size, 2 * BLOCK);
+    }
+    assert_eq!(errno(fs.fsync(other, SyncKind::Full)), 5);
+    assert_eq!(fs.getattr(file).expect("it is there").size, BLOCK, "what the drive has");
+    assert_eq!(fs.getattr(other).expect("it is there").size, 2 * BLOCK);
+    fs.write(file, BLOCK, &[8; BLOCK_LEN], DIRECT).expect("from the true write pointer");
+    fs.fsync(file, SyncKind::Full).expect("the error is reported once");
+    assert_eq!(device.zone(ZONE).expect("reported").written().map(LbaCount::get), Some(2));
+}
+
+#[test]
+fn writes_to_disk_leave_memory_after_seconds() {
+    let device = drive("zone=3M,zones=6");
+    format(&*device, &zonal_fs::zonefs::MkfsOptions::default());
+    let clock = Arc::new(ManualClock::new(5));
+    let options = MountOptions { rotational: Some(true), ..MountOptions::default() };
+    let fs = ZoneFs::mount(Arc::clone(&device), clock.clone(), options).expect("mounted");
+    fs.write(seq(&fs, 1), 0, &[7; BLOCK_LEN], DIRECT).expect("written");
+    fs.write(seq(&fs, 1), BLOCK, &[7; BLOCK_LEN], DIRECT).expect("in memory");
+    let on_drive = || device.zone(ZONE).expect("reported").written().map(LbaCount::get);
+    fs.tick().expect("too early");
+    assert_eq!(on_drive(), Some(1));
+    clock.advance_ns(5_000_000_000);
+    fs.tick().expect("now");
+    assert_eq!(on_drive(), Some(2));
 }

@@ -207,11 +207,12 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(open: OpenPolicy) -> Self {
+    fn new(open: OpenPolicy, rotational: Option<bool>) -> Self {
         let device = drive(SHAPE);
         format(&*device, &MkfsOptions::default());
         // After an error that the model foresees, all goes on.
-        let options = MountOptions { errors: ErrorPolicy::Repair, open, ..MountOptions::default() };
+        let errors = ErrorPolicy::Repair;
+        let options = MountOptions { errors, open, rotational, ..MountOptions::default() };
         let fs = mount(&device, options);
         let files = vec![ModelFile::default(); FILES];
         Self { device, fs, options, model: Model { files, policy: open, next: 0 } }
@@ -312,10 +313,11 @@ proptest! {
     #[test]
     fn zonefs_matches_model(
         explicit in any::<bool>(),
+        rotational in proptest::option::of(Just(true)),
         ops in proptest::collection::vec(ops(), 1..60),
     ) {
         let policy = if explicit { OpenPolicy::Explicit } else { OpenPolicy::Implicit };
-        let mut pair = Pair::new(policy);
+        let mut pair = Pair::new(policy, rotational);
         for op in &ops {
             pair.apply(op)?;
         }

@@ -233,7 +233,13 @@ impl Inspect for ZoneFs {
             OpenPolicy::Implicit => "implicit",
             OpenPolicy::Explicit => "explicit",
         };
-        vec![("access", name_of(self.access())), ("errors", options.errors.name()), ("open", open)]
+        let rotational = if self.is_rotational() { "yes" } else { "no" };
+        vec![
+            ("access", name_of(self.access())),
+            ("errors", options.errors.name()),
+            ("open", open),
+            ("rotational", rotational),
+        ]
     }
 
     fn options(&self) -> KindOptions {

@@ -56,8 +56,13 @@ impl ZoneStore {
         access: Access,
     ) -> Result<Self> {
         let block = device.geometry().block_size().bytes();
-        let options =
-            MountOptions { errors: ErrorPolicy::Repair, access, ..MountOptions::default() };
+        // Each record is on the drive once its append has returned.
+        let options = MountOptions {
+            errors: ErrorPolicy::Repair,
+            rotational: Some(false),
+            access,
+            ..MountOptions::default()
+        };
         let zones = ZoneFs::mount(device, Arc::clone(&clock), options)?;
         let store = Self {
             created_ns: clock.wall_ns(),

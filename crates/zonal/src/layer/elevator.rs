@@ -28,6 +28,9 @@ use crate::{
     ZonedDevice,
 };
 
+/// Bytes of the buffer of a mount or an export.
+pub const BUFFER: ByteCount = ByteCount::new(64 << 20);
+
 /// Bytes of one write to the drive.
 const PIECE: usize = 1 << 20;
 
@@ -37,10 +40,10 @@ const RUN: usize = 32 << 20;
 /// A device that gathers the writes of the one below into long runs.
 ///
 /// ```
-/// use zonal::layer::elevator::Elevator;
+/// use zonal::layer::elevator::{BUFFER, Elevator};
 /// use zonal::{MemoryDrive, Profile, ZoneId, ZonedDevice};
 /// let drive = MemoryDrive::new(Profile::Small.geometry())?;
-/// let disk = Elevator::new(drive, Elevator::<MemoryDrive>::BUFFER)?;
+/// let disk = Elevator::new(drive, BUFFER)?;
 /// for _ in 0..4 {
 ///     disk.append(ZoneId::new(0), &[1; 4096])?;
 ///     disk.append(ZoneId::new(1), &[1; 4096])?;
@@ -83,9 +86,6 @@ struct Run {
 }
 
 impl<D: ZonedDevice> Elevator<D> {
-    /// Bytes of the buffer of a mount or an export.
-    pub const BUFFER: ByteCount = ByteCount::new(64 << 20);
-
     /// A layer that holds up to `buffer` bytes of `below`, which nobody else writes.
     ///
     /// # Errors
@@ -100,6 +100,18 @@ impl<D: ZonedDevice> Elevator<D> {
     /// The device below.
     pub const fn below(&self) -> &D {
         &self.below
+    }
+
+    /// Whether blocks are in memory.
+    pub fn holds_blocks(&self) -> bool {
+        self.state().bytes > 0
+    }
+
+    /// Writes out what is in memory. The next flush makes it durable, and returns the error of a
+    /// drive that has refused some of it.
+    pub fn write_out_all(&self) {
+        let _head = self.head();
+        self.sweep();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -246,7 +258,7 @@ impl<D: ZonedDevice> Elevator<D> {
     }
 
     /// Writes out what is in memory now, in the order of addresses. The caller holds the head.
-    fn write_out_all(&self) {
+    fn sweep(&self) {
         let runs = |(zone, run): (&ZoneId, &Run)| (*zone, run.data.len());
         let zones: Vec<_> = self.state().open.iter().map(runs).collect();
         for (zone, bytes) in zones {
@@ -456,7 +468,7 @@ impl<D: ZonedDevice> ZonedDevice for Elevator<D> {
 
     fn flush(&self) -> Result<()> {
         let _head = self.head();
-        self.write_out_all();
+        self.sweep();
         let flushed = self.below.flush();
         self.state().failed.take().map_or(Ok(()), Err).and(flushed)
     }

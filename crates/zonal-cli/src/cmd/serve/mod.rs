@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use zonal::SystemClock;
+use zonal::layer::elevator::{self, Elevator};
 use zonal_linux::own_disk::{self, LockedMemory};
 use zonal_nvme::extension::ExtensionSize;
 use zonal_nvme::subsystem::{Hosts, WriteCache};
@@ -102,7 +103,10 @@ fn namespace(args: &NvmeTcp, spec: &str, nsid: u32, drives: &mut Drives) -> Resu
         let place = format!("{}//{}", device::source(spec.device), spec.name);
         return Ok(Namespace::of_disk(disk, identity(&args.nqn, &place, nsid)));
     }
-    let stack = device::open_stack(spec, OpenMode::ReadWrite)?;
+    let mut stack = device::open_stack(spec, OpenMode::ReadWrite)?;
+    if stack.device.rotates() && !args.write_through {
+        stack.device = Arc::new(Elevator::new(stack.device, elevator::BUFFER)?);
+    }
     let unique = stack.device.identity().unique;
     let name = unique.unwrap_or_else(|| device::source(spec));
     let namespace = Namespace::new(stack, spec, identity(&args.nqn, &name, nsid))?;
