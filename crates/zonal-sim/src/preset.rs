@@ -11,7 +11,7 @@ pub struct Preset {
 
 impl Preset {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self { name: "conventional-7", text: include_str!("../configs/conventional-7.toml") },
         Self { name: "conventional-28", text: include_str!("../configs/conventional-28.toml") },
         Self { name: "physical-7", text: include_str!("../configs/physical-7.toml") },
@@ -21,6 +21,7 @@ impl Preset {
         Self { name: "sn540", text: include_str!("../configs/sn540.toml") },
         Self { name: "hc620", text: include_str!("../configs/hc620.toml") },
         Self { name: "hc680", text: include_str!("../configs/hc680.toml") },
+        Self { name: "cmr14", text: include_str!("../configs/cmr14.toml") },
         Self { name: "fdp", text: include_str!("../configs/fdp.toml") },
         Self { name: "files", text: include_str!("../configs/files.toml") },
         Self { name: "small", text: include_str!("../configs/small.toml") },

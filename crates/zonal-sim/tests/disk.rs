@@ -14,8 +14,10 @@ use std::num::NonZeroUsize;
 use contract::CHECKS;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use zonal::workload::Pattern;
+use zonal::workload::queued::{self, Beside, Workload};
 use zonal::{Clock, Io, LbaCount, Select, VirtualQueue, ZoneAction, ZoneId, ZonedDevice, repeat};
-use zonal_sim::disk::account::Account;
+use zonal_sim::disk::account::{Account, HeadShares};
 use zonal_sim::disk::load::{Load, Operation};
 use zonal_sim::experiment::{Changes, Experiment, Name, Scope, run as run_all};
 use zonal_sim::preset::Preset;
@@ -308,6 +310,53 @@ fn long_runs_of_several_zones_leave_cache_in_their_order() {
     disk.flush().unwrap();
     let jumps = disk.account().jumps;
     assert!(jumps <= u64::from(runs) + 1, "{jumps} jumps for {runs} runs");
+}
+
+/// The shares of a measurement in one zone, two seconds long.
+fn shares(disk: &SimDisk, pattern: Pattern, blocks: u64) -> HeadShares {
+    let (zones, depth, time_ns, seed) = (1, 1, 2_000_000_000, 1);
+    let blocks = LbaCount::new(blocks);
+    let workload =
+        Workload { pattern, blocks, zones, depth, time_ns, seed, beside: Beside::Nothing };
+    let outcome = queued::run(disk, &workload).unwrap();
+    let work = outcome.head.expect("a disk has a head");
+    HeadShares::new(work, outcome.main.time_ns)
+}
+
+#[test]
+fn shares_of_time_say_what_the_head_does() {
+    let stream = shares(&hc620(), Pattern::Read, 256);
+    assert!(stream.transfer_percent > 90.0 && stream.seek_percent < 5.0, "{stream:?}");
+    let random = shares(&hc620(), Pattern::RandomRead, 1);
+    assert!(random.jumps > 100 && random.transfer_percent < 5.0, "{random:?}");
+    assert!(random.turn_percent > 30.0, "half a turn each time: {random:?}");
+    for HeadShares { seek_percent, turn_percent, transfer_percent, rest_percent, .. } in
+        [stream, random]
+    {
+        let sum = seek_percent + turn_percent + transfer_percent + rest_percent;
+        assert!((sum - 100.0).abs() < 1.0, "{sum}");
+    }
+}
+
+#[test]
+fn conventional_disk_takes_writes_in_place_and_has_no_limit_of_zones() {
+    let config = Config::parse(Preset::find("cmr14").unwrap().text).unwrap();
+    let disk = SimDisk::new(&config).unwrap();
+    let spec = disk.geometry().spec();
+    assert_eq!(spec.conventional_zones.zone_count(), disk.geometry().zone_count());
+    assert_eq!((spec.max_open, spec.max_active), (None, None));
+    let load = Load {
+        name: "random writes".into(),
+        operation: Operation::RandomWrite,
+        from: 0,
+        zones: 52_156,
+        io: Size(4096),
+        depth: 1,
+        requests: 3000,
+    };
+    let figures = load.run(&disk, 1).unwrap();
+    assert!((80.0..700.0).contains(&figures.iops), "{figures:?}", figures = figures.iops);
+    assert_eq!(disk.account().jumps, disk.account().operations);
 }
 
 #[test]

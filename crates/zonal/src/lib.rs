@@ -105,7 +105,7 @@ pub use aligned::AlignedBytes;
 pub use claim::{Claim, OpenMode};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use device::batch::{Io, Op};
-pub use device::virtual_queue::VirtualQueue;
+pub use device::virtual_queue::{HeadWork, VirtualQueue};
 pub use device::{Select, ZonedDevice};
 pub use disk::{Disk, DiskError, DiskShape};
 pub use error::DeviceError;

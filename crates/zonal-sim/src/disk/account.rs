@@ -1,5 +1,7 @@
 //! Counts of a disk: bytes, jumps, and the share of each part of its time.
 
+use zonal::HeadWork;
+
 use super::platters::{Access, Way};
 
 /// The shortest way that counts as a jump: less is a rounded time.
@@ -52,7 +54,49 @@ pub struct Account {
     pub(super) every: u64,
 }
 
+/// The time of a measurement on a disk, and what its head did.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct HeadShares {
+    /// Virtual time, in nanoseconds.
+    pub virtual_ns: u64,
+    /// Operations to which the arm had to move, or for which it waited for a turn.
+    pub jumps: u64,
+    /// Part of the time in which the arm moved and settled.
+    pub seek_percent: f64,
+    /// Part of the time in which the head waited for a turn.
+    pub turn_percent: f64,
+    /// Part of the time in which bytes passed below the head.
+    pub transfer_percent: f64,
+    /// The rest: commands, transfers on the link, answers of the cache, waiting for the host.
+    pub rest_percent: f64,
+}
+
+impl HeadShares {
+    /// The shares of the work in a time.
+    #[expect(clippy::cast_precision_loss, reason = "shares for people")]
+    pub fn new(work: HeadWork, virtual_ns: u64) -> Self {
+        let percent = |ns: u64| 100.0 * ns as f64 / virtual_ns.max(1) as f64;
+        let [seek, turn, transfer] = [work.seek_ns, work.turn_ns, work.transfer_ns].map(percent);
+        Self {
+            virtual_ns,
+            jumps: work.jumps,
+            seek_percent: seek,
+            turn_percent: turn,
+            transfer_percent: transfer,
+            // The last operation may end after the time.
+            rest_percent: (100.0 - seek - turn - transfer).max(0.0),
+        }
+    }
+}
+
 impl Account {
+    /// The work of the head.
+    pub const fn work(&self) -> HeadWork {
+        let Self { jumps, seek_ns, turn_ns, transfer_ns, .. } = *self;
+        HeadWork { jumps, seek_ns, turn_ns, transfer_ns }
+    }
+
     /// An operation of the head.
     pub(super) fn operate(
         &mut self,

@@ -21,7 +21,7 @@ mod schedule;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zonal::{
-    BlockSize, Clock, DeviceError, FailZone, Geometry, GeometrySpec, Io, Lba, LbaCount,
+    BlockSize, Clock, DeviceError, FailZone, Geometry, GeometrySpec, HeadWork, Io, Lba, LbaCount,
     ManualClock, MemoryDrive, Op, Rules, Select, VirtualQueue, Zone, ZoneAction, ZoneCond,
     ZoneFailure, ZoneId, ZoneKind, ZoneRuns, ZonedDevice,
 };
@@ -373,5 +373,9 @@ impl VirtualQueue for SimDisk {
 
     fn mark_written(&self, zone: ZoneId) -> DeviceResult<()> {
         self.drive.mark_written(zone)
+    }
+
+    fn head_work(&self) -> Option<HeadWork> {
+        Some(self.state().schedule.head.account.work())
     }
 }

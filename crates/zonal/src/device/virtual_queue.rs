@@ -9,6 +9,32 @@ use super::batch::Io;
 use crate::error::Result;
 use crate::{ManualClock, ZoneAction, ZoneId};
 
+/// Work of the head of a disk since the disk was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeadWork {
+    /// Operations to which the arm had to move, or for which it waited for a turn.
+    pub jumps: u64,
+    /// Nanoseconds that the arm moved and settled.
+    pub seek_ns: u64,
+    /// Nanoseconds that the head waited for a turn.
+    pub turn_ns: u64,
+    /// Nanoseconds of transfers.
+    pub transfer_ns: u64,
+}
+
+impl HeadWork {
+    /// The work since an earlier count.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            jumps: self.jumps - earlier.jumps,
+            seek_ns: self.seek_ns - earlier.seek_ns,
+            turn_ns: self.turn_ns - earlier.turn_ns,
+            transfer_ns: self.transfer_ns - earlier.transfer_ns,
+        }
+    }
+}
+
 /// The queue of a device in virtual time.
 ///
 /// No request begins before the one before it. No call moves the clock.
@@ -30,4 +56,9 @@ pub trait VirtualQueue: Send + Sync {
     /// Makes an empty zone full of zeroes, as if they had been written long ago: it takes no
     /// virtual time, and nothing of it is in a write buffer. The counts of the device have it.
     fn mark_written(&self, zone: ZoneId) -> Result<()>;
+
+    /// The work of the head, of a device that has one.
+    fn head_work(&self) -> Option<HeadWork> {
+        None
+    }
 }

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use super::{Measured, Pattern, Result, WorkloadError};
 use crate::device::batch::Io;
 use crate::{
-    ByteCount, Clock, DeviceError, LbaCount, Select, VirtualQueue, ZoneAction, ZoneCond, ZoneId,
-    ZonedDevice,
+    ByteCount, Clock, DeviceError, HeadWork, LbaCount, Select, VirtualQueue, ZoneAction, ZoneCond,
+    ZoneId, ZonedDevice,
 };
 
 /// Bytes of a zone that reads use: whole programs of any drive, and many for each die.
@@ -68,6 +68,8 @@ pub struct Outcome {
     pub main: Measured,
     /// The other work of the drive.
     pub beside: Measured,
+    /// The work of the head in the measured time, of a disk. An operation counts when it begins.
+    pub head: Option<HeadWork>,
 }
 
 /// Runs a workload in empty zones, and empties them again.
@@ -199,7 +201,8 @@ impl Run<'_> {
         let (begin_ns, mut end_ns) =
             (start_ns + ramp_ns, start_ns + ramp_ns + self.workload.time_ns);
         self.begin(start_ns, zones.streams.len());
-        let mut outcome = Outcome { main: Measured::new(), beside: Measured::new() };
+        let mut outcome = Outcome { main: Measured::new(), beside: Measured::new(), head: None };
+        let (mut head_begin, mut head_end) = (self.queue.head_work(), None);
         let mut written = 0.0;
         loop {
             let next = self.events.peek().map_or(u64::MAX, |Reverse((at_ns, ..))| *at_ns);
@@ -222,6 +225,11 @@ impl Run<'_> {
                 }
             };
             let InFlight { place, began_ns, bytes } = ended;
+            if done_ns <= begin_ns {
+                head_begin = self.queue.head_work();
+            } else if done_ns <= end_ns {
+                head_end = self.queue.head_work();
+            }
             if done_ns > begin_ns && done_ns <= end_ns {
                 let measured = match place {
                     Place::Main(_) => &mut outcome.main,
@@ -239,6 +247,7 @@ impl Run<'_> {
             };
             self.push(next_ns, place);
         }
+        outcome.head = head_begin.map(|begin| head_end.unwrap_or(begin).since(begin));
         for measured in [&mut outcome.main, &mut outcome.beside] {
             measured.time_ns = end_ns.saturating_sub(begin_ns);
         }
