@@ -69,8 +69,8 @@ pub(crate) struct Report {
     division: Option<Divided>,
     /// Number of zones in each condition that occurs.
     conditions: BTreeMap<&'static str, usize>,
-    /// Whether the medium of a real drive turns.
-    rotates: Option<bool>,
+    /// Whether the medium turns, so that moving its head costs time.
+    rotates: bool,
     /// How often the medium turns in a minute.
     rotations_per_minute: Option<u32>,
     /// Whether a real drive keeps writes in a volatile cache until a flush.
@@ -186,7 +186,7 @@ impl Report {
             label: None,
             division: None,
             conditions,
-            rotates: None,
+            rotates: device.rotates(),
             rotations_per_minute: None,
             write_cache: None,
             read_cache: None,
@@ -200,8 +200,7 @@ impl Report {
     }
 
     fn add(&mut self, facts: Facts) {
-        (self.rotates, self.rotations_per_minute) =
-            (facts.rotates, facts.rotation_rate.map(u32::from));
+        self.rotations_per_minute = facts.rotation_rate.map(u32::from);
         (self.write_cache, self.read_cache) = (facts.write_cache, facts.read_cache);
         (self.queued_commands_max, self.queue_priority) = (facts.queue_depth, facts.queue_priority);
         self.write_protected = facts.write_protected;
@@ -211,15 +210,14 @@ impl Report {
             facts.realms.iter().map(|realm| realm_text(realm, &facts.domains)).collect();
     }
 
-    /// The facts of a real drive.
+    /// The medium, if it turns, and the facts of a real drive.
     fn facts(&self) -> Vec<(&'static str, String)> {
         let mut lines = Vec::new();
-        if let Some(rotates) = self.rotates {
+        if self.rotates {
             let often = self
                 .rotations_per_minute
                 .map_or(String::new(), |rate| format!(", {} times a minute", count(rate.into())));
-            let text = if rotates { format!("turns{often}") } else { "does not turn".to_owned() };
-            lines.push(("medium", text));
+            lines.push(("medium", format!("turns{often}")));
         }
         let cache = |is_on| if is_on { "yes" } else { "no" }.to_owned();
         lines.extend(self.write_cache.map(|is_on| ("write cache", cache(is_on))));

@@ -25,6 +25,7 @@ macro_rules! sayln {
 }
 
 pub(crate) mod failure;
+pub(crate) mod head;
 pub(crate) mod json;
 pub(crate) mod map;
 pub(crate) mod progress;

@@ -124,7 +124,7 @@ fn json_schemas_are_all_compared_with_output() {
 }
 
 /// Commands on drives: the name of the schema, and the command line.
-const DRIVES: [(&str, &str); 34] = [
+const DRIVES: [(&str, &str); 35] = [
     ("create", "create drive.zns --zones 60 --zone-size 1MiB"),
     ("create", "create parts.zns --profile small --piece-size 2MiB"),
     ("mkfs", "mkfs drive.zns --dry-run"),
@@ -157,17 +157,19 @@ const DRIVES: [(&str, &str); 34] = [
     ("append", "append trace(trace):mem:profile=small --zone 7 --input words"),
     ("trace-replay", "trace replay trace mem:profile=small"),
     ("bench", "bench mem: --op write,append,read,randread --block-size 4KiB --seconds 0.02"),
+    ("bench", "bench sim:hc620 --op randread --block-size 4KiB --seconds 0.1"),
     ("compliance", "compliance mem:profile=small --zones 0-15 --force --before-cut cut.json"),
     ("quickstart", "quickstart --no-mount --place quickstart --dir tree"),
 ];
 
 /// Commands of the simulator, likewise.
-const SIMULATOR: [(&str, &str); 16] = [
+const SIMULATOR: [(&str, &str); 17] = [
     ("sim-config", "sim config"),
     ("sim-config", "sim config small"),
     ("sim-fields", "sim fields"),
     ("sim-show", "sim show zns"),
     ("sim-show", "sim show conventional-7"),
+    ("sim-show", "sim show hc620"),
     (
         "sim-run",
         "sim run small --set run.drive_writes=0.2 --set run.warm_up=0 --set run.sample=0.1",

@@ -15,13 +15,14 @@ use zonal::{
     Clock, LbaCount, Select, SystemClock, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
 };
 use zonal_fs::furrow::Overwrite;
+use zonal_sim::disk::account::HeadShares;
 
 use self::limit::Limit;
 use crate::args::{Bench, Global, Op};
 use crate::device::{self, Base, Stack};
-use crate::output::json;
 use crate::output::table::Table;
 use crate::output::{count, size};
+use crate::output::{head, json};
 
 /// Bytes used of each zone, and zones of each thread: larger than a processor's cache together,
 /// small enough for any machine's memory.
@@ -64,6 +65,8 @@ pub(crate) struct Row {
     limit_iops: f64,
     /// `iops` divided by `limit_iops`; 0 without a limit.
     ratio_to_limit: f64,
+    /// The time and the head of a simulated disk; null of all else.
+    head: Option<HeadShares>,
 }
 
 /// Measures and prints.
@@ -109,6 +112,9 @@ fn print(global: &Global, rows: &[Row], note: &str) -> Result<()> {
         return json::document(&rows);
     }
     say!("{}", table(rows));
+    if let Some(table) = heads(rows) {
+        say!("\n{table}");
+    }
     sayln!("\n{note}");
     Ok(())
 }
@@ -209,6 +215,7 @@ impl Row {
             limit: "none",
             limit_iops: 0.0,
             ratio_to_limit: 0.0,
+            head: None,
         }
     }
 
@@ -266,6 +273,18 @@ fn table(rows: &[Row]) -> String {
         ]);
     }
     table.text()
+}
+
+/// The head of a simulated disk in each measurement.
+fn heads(rows: &[Row]) -> Option<String> {
+    let names = ["op", "block"].into_iter().chain(head::COLUMNS);
+    let mut table = Table::new(1, &names.collect::<Vec<_>>());
+    for row in rows {
+        let cells = head::cells(row.head.as_ref()?);
+        let names = [row.operation.to_owned(), size(row.operation_bytes)];
+        table.row(names.into_iter().chain(cells).collect());
+    }
+    Some(table.text())
 }
 
 /// Zones to work on: empty ones, or with `--force` any sequential ones.

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use zonal::workload::queued::{self, Beside, Workload};
 use zonal::{LbaCount, ZonedDevice};
+use zonal_sim::disk::account::HeadShares;
 
 use super::{Row, pattern};
 use crate::args::{Bench, Op};
@@ -46,10 +47,11 @@ fn measure(device: &dyn ZonedDevice, args: &Bench, op: Op, blocks: LbaCount) -> 
     };
     let cpu = super::cpu_seconds();
     let measured =
-        queued::run(device, &workload).with_context(|| format!("{name} on {}", args.device))?.main;
+        queued::run(device, &workload).with_context(|| format!("{name} on {}", args.device))?;
     let cpu = super::cpu_seconds() - cpu;
     let bytes = device.geometry().bytes(blocks).get();
-    Ok(Row::new(name, bytes, args.threads, &measured, cpu))
+    let head = measured.head.map(|work| HeadShares::new(work, measured.main.time_ns));
+    Ok(Row { head, ..Row::new(name, bytes, args.threads, &measured.main, cpu) })
 }
 
 fn beside(device: &dyn ZonedDevice, args: &Bench) -> Beside {

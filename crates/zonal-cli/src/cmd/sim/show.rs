@@ -1,10 +1,12 @@
 //! `zonal sim show`: the drive that a config describes, before anything is simulated.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use schemars::JsonSchema;
 use serde::Serialize;
 use zonal_sim::Config;
-use zonal_sim::config::Kind;
+use zonal_sim::config::{Disk, Kind};
 use zonal_sim::ftl::ZoneMapped;
 
 use crate::args::Global;
@@ -14,9 +16,33 @@ use crate::output::{count, json, size, table};
 /// An entry of a page-mapped table: a place in flash. At 4 KiB that is the talk's 1 GB per TB.
 const ENTRY_BYTES: u64 = 4;
 
-/// The drive that a config describes.
+/// The output: an SSD or a disk.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Shown {
+#[serde(untagged)]
+pub(crate) enum Shown {
+    /// A drive of flash.
+    Flash(Flash),
+    /// A spinning disk.
+    Disk(Spinning),
+}
+
+/// A spinning disk that a config describes.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Spinning {
+    /// Name of the config.
+    name: String,
+    /// Capacity that the host sees.
+    user_capacity_bytes: u64,
+    /// From the start of a zone to that of the next.
+    zone_size_bytes: u64,
+    /// Platters, arm, cache and command times, by the fields of the config file.
+    #[schemars(with = "BTreeMap<String, serde_json::Value>")]
+    disk: Disk,
+}
+
+/// A drive of flash that a config describes.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Flash {
     /// Name of the config.
     name: String,
     /// `conventional`, `zns` or `fdp`.
@@ -55,7 +81,10 @@ pub(crate) struct Shown {
 /// Prints the drive.
 pub(crate) fn run(global: &Global, args: &SimShow) -> Result<()> {
     let config = super::load(&args.simulated)?;
-    let shown = Shown::new(&config)?;
+    let shown = match &config.disk {
+        Some(disk) => Shown::Disk(Spinning::new(&config, disk)),
+        None => Shown::Flash(Flash::new(&config)?),
+    };
     if global.json {
         return json::document(&shown);
     }
@@ -64,6 +93,66 @@ pub(crate) fn run(global: &Global, args: &SimShow) -> Result<()> {
 }
 
 impl Shown {
+    fn text(&self) -> String {
+        match self {
+            Self::Flash(flash) => flash.text(),
+            Self::Disk(disk) => disk.text(),
+        }
+    }
+}
+
+impl Spinning {
+    fn new(config: &Config, disk: &Disk) -> Self {
+        let zone_size_bytes = config.zones.size.0;
+        Self {
+            name: config.name.clone(),
+            user_capacity_bytes: u64::from(disk.zones) * zone_size_bytes,
+            zone_size_bytes,
+            disk: disk.clone(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let disk = &self.disk;
+        let conventional = match disk.conventional {
+            0 => "none".to_owned(),
+            all if all == disk.zones => "all".to_owned(),
+            some => format!(
+                "{}, at {:.0} % of the way from the outer edge to the inner one",
+                count(some.into()),
+                100.0 * disk.conventional_at
+            ),
+        };
+        let zones = format!("{} of {}", count(disk.zones.into()), mebibytes(self.zone_size_bytes));
+        let turn = format!("{:.1} ms, {:.0} times a minute", 60e3 / disk.rpm, disk.rpm);
+        let seek = format!(
+            "{} ms to the next track, {} ms over a third, {} ms over all; {} ms more before a write",
+            disk.track_seek_ms, disk.average_seek_ms, disk.full_seek_ms, disk.write_settle_ms
+        );
+        let cache = format!(
+            "{} of writes in {} pieces; reads on for {}, for {} readers",
+            size(disk.write_cache.0),
+            count(disk.write_pieces.into()),
+            size(disk.read_ahead.0),
+            disk.read_segments
+        );
+        table::properties(&[
+            ("name", self.name.clone()),
+            ("kind", "a spinning disk".to_owned()),
+            ("user", capacity(self.user_capacity_bytes)),
+            ("zones", zones),
+            ("conventional", conventional),
+            ("heads", disk.heads.to_string()),
+            ("rate", format!("{} MB/s outside, {} inside", disk.outer_mb_s, disk.inner_mb_s)),
+            ("turn", turn),
+            ("seek", seek),
+            ("cache", cache),
+            ("queue", format!("{} commands", disk.queue)),
+        ])
+    }
+}
+
+impl Flash {
     fn new(config: &Config) -> Result<Self> {
         let (flash, layout) = (&config.flash, config.layout()?);
         let zone = flash.superblock_bytes() * u64::from(config.zones.superblocks);
