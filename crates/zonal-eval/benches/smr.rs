@@ -83,7 +83,7 @@ enum Metadata {
     Ssd,
 }
 
-/// An SSD in the time of a disk: what a data sheet of a cheap one says.
+/// An SSD in the time of a disk, as the data sheet of a cheap one has it.
 struct Ssd {
     drive: MemoryDrive,
     clock: Arc<ManualClock>,
@@ -285,7 +285,7 @@ fn zones(setting: &Setting, report: &mut Report) {
         let (data, span) = (vec![0; PIECE], Span { begin: disk.account() });
         for round in 0..each / PIECE as u64 {
             for writer in 0..writers {
-                // Each writer fills one zone after the other, far from those of the others.
+                // Each writer fills one zone after the other, far from the zones of the next writer.
                 let filled = round * PIECE as u64 / geometry.bytes(geometry.zone_size()).get();
                 let zone = zones[(writer * 100 + filled) as usize];
                 device.append(zone, &data).expect("written");

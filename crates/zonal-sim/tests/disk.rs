@@ -339,7 +339,7 @@ fn shares_of_time_say_what_the_head_does() {
 }
 
 #[test]
-fn conventional_disk_takes_writes_in_place_and_has_no_limit_of_zones() {
+fn conventional_disk_takes_writes_in_place_without_limits() {
     let config = Config::parse(Preset::find("cmr14").unwrap().text).unwrap();
     let disk = SimDisk::new(&config).unwrap();
     let spec = disk.geometry().spec();

@@ -200,7 +200,7 @@ fn ssd_measured_beside_resets_fills_zones_in_no_time() {
         seed: 1,
         beside: Beside::Resets,
     };
-    let Outcome { main, beside } = queued::run(&drive, &workload).unwrap();
+    let Outcome { main, beside, .. } = queued::run(&drive, &workload).unwrap();
     // A full zone takes 15 ms to reset; writing it would take 0.9 s.
     assert!((5..=10).contains(&beside.operations), "{} resets", beside.operations);
     assert!(main.operations > 1_000, "{} appends", main.operations);

@@ -48,8 +48,8 @@ struct Outcome {
 }
 
 impl ZoneFs {
-    /// Makes all writes durable. On a disk this is where a refused write shows: each file whose zone
-    /// has lost blocks is treated as after a failed write.
+    /// Makes all writes durable. A disk's refusal of an earlier write shows here: each file whose
+    /// zone has lost blocks is treated as after a failed write.
     pub(super) fn flush(&self) -> Result<()> {
         let flushed = self.device.flush();
         if flushed.is_err() && self.is_rotational() {

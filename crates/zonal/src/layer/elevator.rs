@@ -9,8 +9,8 @@
 //! - A write pointer that a caller sees counts the blocks in memory, and reads find them.
 //! - The drive can refuse blocks that were acknowledged. The next flush returns that error, and the
 //!   zone has the write pointer of the drive from then on.
-//! - Only an open zone has blocks in memory. Close, finish, and the write that fills a zone empty its
-//!   part of the buffer first. At the limit of open zones this layer closes the one that was used
+//! - Only an open zone has blocks in memory. Close, finish, and the write that fills a zone empty
+//!   its part of the buffer first. At the limit of open zones this layer closes the one that was used
 //!   longest ago. With a limit of active zones, the write that opens a zone goes to the drive.
 //! - One thread writes at a time. A writer that finds the buffer full writes out the longest run.
 //!
@@ -241,8 +241,8 @@ impl<D: ZonedDevice> Elevator<D> {
         }
     }
 
-    /// Writes out a zone, and takes no more blocks of it into memory until the caller, who holds the
-    /// head, has learnt of it again.
+    /// Writes out a zone, and takes no more blocks of it into memory until the caller, who holds
+    /// the head, has learnt of it again.
     fn settle(&self, zone: ZoneId) {
         loop {
             let mut state = self.state();
