@@ -285,7 +285,7 @@ fn zones(setting: &Setting, report: &mut Report) {
         let (data, span) = (vec![0; PIECE], Span { begin: disk.account() });
         for round in 0..each / PIECE as u64 {
             for writer in 0..writers {
-                // Each writer fills one zone after the other, far from the zones of the next writer.
+                // Each writer fills one zone after the other, far from the next writer's.
                 let filled = round * PIECE as u64 / geometry.bytes(geometry.zone_size()).get();
                 let zone = zones[(writer * 100 + filled) as usize];
                 device.append(zone, &data).expect("written");

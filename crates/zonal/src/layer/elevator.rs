@@ -10,8 +10,8 @@
 //! - The drive can refuse blocks that were acknowledged. The next flush returns that error, and the
 //!   zone has the write pointer of the drive from then on.
 //! - Only an open zone has blocks in memory. Close, finish, and the write that fills a zone empty
-//!   its part of the buffer first. At the limit of open zones this layer closes the one that was used
-//!   longest ago. With a limit of active zones, the write that opens a zone goes to the drive.
+//!   its part of the buffer first. At the limit of open zones this layer closes the one that was
+//!   used longest ago. With a limit of active zones, the write that opens a zone goes to the drive.
 //! - One thread writes at a time. A writer that finds the buffer full writes out the longest run.
 //!
 //! Conventional zones, and zones where sequential writes are preferred, are written directly.
