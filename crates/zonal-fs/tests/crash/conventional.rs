@@ -71,7 +71,7 @@ fn conventional_journal_that_wraps_survives_cuts() {
     };
     let ops: Vec<Op> = std::iter::once(create).chain((0..400).flat_map(write)).collect();
     let seed = seed();
-    for shape in &SHAPES[6..] {
+    for shape in &SHAPES[6..8] {
         let start = Start::new(shape, 0, &[]);
         let run = start.run(&ops, None);
         let drive: Arc<dyn ZonedDevice> = Arc::new(end_of(&run.recording).power_on());
