@@ -152,7 +152,9 @@ impl Drive {
             Self::Kernel(_) => Command::new("mount"),
             Self::Here { .. } => {
                 let mut command = Command::new(ZONAL);
-                command.args(["mount", "-o", "allow_other"]);
+                // Like the kernel, which gathers no writes for a disk: it reports a refused one at
+                // once.
+                command.args(["mount", "-o", "allow_other,norotational"]);
                 command
             }
         };
