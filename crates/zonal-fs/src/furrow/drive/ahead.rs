@@ -112,8 +112,8 @@ impl Window {
         bytes
     }
 
-    /// Which blocks to read for those of a read, the first of which is not in memory: with the gap
-    /// before them, and as many behind them as the run has passed.
+    /// The blocks to read from the device for a read whose first block is not in memory: the gap
+    /// before it too, and behind it as many blocks as the run has passed.
     fn wanted(&self, blocks: &Range<u32>, readable: u32, blocks_max: u32) -> Option<Range<u32>> {
         let end = self.end();
         let goes_on = (end..=end.saturating_add(GAP_BLOCKS)).contains(&blocks.start);

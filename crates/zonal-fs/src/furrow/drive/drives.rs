@@ -81,7 +81,7 @@ impl Drives {
         Ok(Self { lacks_metadata: true, ..drives })
     }
 
-    /// One device whose zones from `data_zones` on are used as those of a metadata drive.
+    /// One device as two drives: the zones from `data_zones` on stand for a metadata drive.
     #[cfg(feature = "testing")]
     pub fn split(device: Arc<dyn ZonedDevice>, data_zones: u32) -> Self {
         let spec = *device.geometry().spec();

@@ -321,6 +321,11 @@ impl Layout {
         self.superblock_pairs.iter().flatten().any(|&other| other == zone)
     }
 
+    /// Whether another drive has the first copies of metadata.
+    pub(in crate::furrow) fn has_metadata_drive(&self) -> bool {
+        self.data_zones < self.geometry.zone_count()
+    }
+
     /// Whether a zone is on the drive for data.
     pub(in crate::furrow) fn is_on_data_drive(&self, zone: u32) -> bool {
         zone < self.data_zones
@@ -436,8 +441,8 @@ fn superblock_pairs(drives: &Drives) -> [[u32; 2]; 2] {
     [sequential_from(0, 0), second]
 }
 
-/// Zones of the metadata drive that can have copies of the journal and of the table: whole ones
-/// beside those of the superblock log.
+/// Zones of the metadata drive that can have copies of the journal and of the table: whole zones
+/// outside the superblock log.
 fn metadata_zones(drives: &Drives) -> u64 {
     let Some(sequential) = drives.metadata_zones() else { return 0 };
     let geometry = drives.geometry();

@@ -53,9 +53,8 @@ impl Furrow {
             stats.zones_unread += u64::from(slot.unreadable && slot.live > 0);
         }
         let layout = self.tree.layout();
-        let metadata_zones = u64::from(layout.geometry.zone_count() - layout.data_zones);
-        stats.metadata_drive = (metadata_zones > 0).then(|| MetadataDrive {
-            zones: metadata_zones,
+        stats.metadata_drive = layout.has_metadata_drive().then(|| MetadataDrive {
+            zones: u64::from(layout.geometry.zone_count() - layout.data_zones),
             zones_free: state.zones.free_aside() as u64,
         });
         stats.zones_unread += state.zones.unread.len() as u64;

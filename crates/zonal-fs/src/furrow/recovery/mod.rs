@@ -222,7 +222,7 @@ enum JournalReach {
 fn check_drives(drive: &Drive, found: &[FoundSuperblock], superblock: &Superblock) -> Result<()> {
     let refused = |why: &str| Err(FsError::MetadataDrive { why: why.into() });
     let layout = &drive.layout;
-    let has_two = layout.data_zones < layout.geometry.zone_count();
+    let has_two = layout.has_metadata_drive();
     if has_two != (superblock.data_zones.get() > 0) {
         return refused(if has_two {
             "the file system has none"

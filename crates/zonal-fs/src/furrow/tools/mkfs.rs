@@ -219,7 +219,7 @@ fn first_superblock(drive: &Drive, clock: &dyn Clock, options: &MkfsOptions) -> 
     superblock.conventional_crc = U32::new(conventional_crc(&spec.conventional_zones));
     superblock.created_ns = U64::new(u64::try_from(clock.wall_ns()).unwrap_or(0));
     superblock.reserve_percent = U32::new(options.reserve_percent);
-    if drive.layout.data_zones < drive.layout.geometry.zone_count() {
+    if drive.layout.has_metadata_drive() {
         superblock.data_zones = U32::new(drive.layout.data_zones);
         let name = options.metadata.as_bytes();
         superblock.metadata[..name.len()].copy_from_slice(name);

@@ -38,7 +38,7 @@ impl Zones {
         self.free_for_metadata + self.aside.len()
     }
 
-    /// Zones that metadata can take: free ones, and those that can be reset now.
+    /// Zones that metadata can take: free zones, and zones that a reset can free now.
     pub(in crate::furrow) fn takeable_for_metadata(&self) -> usize {
         self.free_for_metadata() + self.resets.len()
     }
@@ -48,7 +48,7 @@ impl Zones {
         self.aside.len()
     }
 
-    /// Of `kept` free zones that metadata needs, those that data leaves on its own drive: the ones
+    /// How many of `kept` free zones for metadata data leaves on its own drive: the zones
     /// that the metadata drive lacks, and one for each second copy.
     fn wanted_beside(&self, kept: usize) -> usize {
         kept.saturating_sub(self.aside.len()).max(kept / 2)
