@@ -34,26 +34,21 @@ pub(crate) struct Opened {
 pub(crate) fn drives(stack: &Stack, mode: OpenMode, asked: Option<&str>) -> Result<Opened> {
     let device = Arc::clone(&stack.device);
     let alone = |drives| Ok(Opened { drives, files: Vec::new() });
-    let part = part_of(&*stack.plain);
-    let name = match part.as_ref().map(|part| &part.kind) {
-        Some(PartKind::Data { metadata, .. }) => metadata,
-        Some(PartKind::Metadata) => bail!(
+    let part = part_of(&*stack.plain).filter(|part| part.kind != PartKind::Whole);
+    let Some(part) = &part else {
+        let Some(asked) = asked else { return alone(device.into()) };
+        bail!("metadata={asked}: no file system here has a metadata drive");
+    };
+    let PartKind::Data { metadata: name, .. } = &part.kind else {
+        bail!(
             "it holds the metadata of the file system {}, whose data is on another drive: name \
              that one",
-            id(part.as_ref().expect("it has a kind"))
-        ),
-        Some(PartKind::Whole) | None if asked.is_some() => {
-            bail!(
-                "metadata={}: no file system here has a metadata drive",
-                asked.unwrap_or_default()
-            )
-        }
-        Some(PartKind::Whole) | None => return alone(device.into()),
+            id(part)
+        )
     };
     if asked == Some(MISSING) {
         return alone(Drives::without_metadata(device)?);
     }
-    let part = part.as_ref().expect("it has a kind");
     let found = match asked {
         Some(asked) => asked.to_owned(),
         None => find(part, name, &stack.files)?,
@@ -67,7 +62,7 @@ pub(crate) fn drives(stack: &Stack, mode: OpenMode, asked: Option<&str>) -> Resu
     Ok(Opened { drives, files: other.files })
 }
 
-/// The same of a device that a command names, for a command that only reads.
+/// Opens a device that a command names, and its metadata drive, if it has one.
 pub(crate) fn open(spec: &str, mode: OpenMode) -> Result<Drives> {
     let stack = device::open_stack(spec, mode)?;
     drives(&stack, mode, None)
@@ -130,7 +125,8 @@ fn disks() -> Vec<PathBuf> {
 }
 
 /// Opens the drive that is to have the metadata of a new file system. A disk without zones becomes
-/// a drive with zones like those of `data`; one that holds something only if `overwrite` allows it.
+/// a drive whose zones are as large as the zones of `data`. A disk that holds data needs
+/// [`Force`](furrow::Overwrite::Force).
 pub(crate) fn open_new(
     name: &str,
     data: &Geometry,
@@ -148,8 +144,8 @@ pub(crate) fn open_new(
     device::open(name, OpenMode::ReadWrite)
 }
 
-/// The name by which a later mount finds a drive from any folder. Symbolic links such as those of
-/// /dev/disk/by-id stay.
+/// The name by which a later mount finds a drive from any folder. Symbolic links stay, such as
+/// /dev/disk/by-id has them.
 pub(crate) fn absolute(name: &str) -> String {
     let path = Path::new(name);
     let absolute = path.exists().then(|| std::path::absolute(path).ok()).flatten();
