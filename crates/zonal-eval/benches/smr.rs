@@ -95,7 +95,7 @@ impl Ssd {
     /// 2 GB a second.
     const BYTES_PER_NS: u64 = 2;
 
-    /// One with 64 zones like those of `disk`.
+    /// An SSD of 64 zones, each as large as a zone of `disk`.
     fn beside(disk: &SimDisk) -> Self {
         let spec = *disk.geometry().spec();
         let drive = MemoryDrive::new(GeometrySpec {

@@ -11,7 +11,7 @@ use crate::{find, page, run, text, zonal};
 /// The page's names of a disk, a mount point and the data.
 const NAMES: [&str; 3] = ["/dev/disk/by-id/ata-NAME", "/mnt/backup", "/home"];
 
-/// Runs blocks of the page in one shell, with names of the test in place of those of the page.
+/// Runs blocks of the page in one shell, on the drive and the folders of the test.
 fn run_as_on_page(place: &Place, blocks: &[&str]) -> String {
     let names = ["drive.zns", "mnt", "home"].map(|name| place.path(name));
     let mut script = blocks.join("\n");

@@ -60,8 +60,8 @@ impl ZoneFs {
         Ok(flushed?)
     }
 
-    /// Writes out what the elevator has gathered, every few seconds: then a daemon that is killed
-    /// loses no older writes.
+    /// Writes out the blocks of the elevator every few seconds: a daemon that is killed loses no
+    /// older writes.
     pub(super) fn write_out_when_due(&self) {
         const AGE_NS: u64 = 5_000_000_000;
         let Some(elevator) = self.elevator.as_ref().filter(|elevator| elevator.holds_blocks())

@@ -64,7 +64,7 @@ pub struct Elevator<D: ZonedDevice> {
 /// The open zones, and their blocks in memory.
 #[derive(Default)]
 struct State {
-    /// Open sequential zones: those of the drive, and those that the blocks in memory will open.
+    /// Sequential zones that are open on the drive, or that blocks in memory will open.
     open: BTreeMap<ZoneId, Run>,
     /// Bytes in memory.
     bytes: usize,
